@@ -1,0 +1,225 @@
+"""The validated cell index: one row per cell, label columns coded once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+MISSING_LABEL = "missing"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A label column as small integers.
+
+    Attributes
+    ----------
+    name : str
+        Name of the column, or names joined by ``" x "`` for a joint column.
+    codes : numpy.ndarray of int, shape (n_cells,)
+        Index into `labels` of every cell, in the smallest integer type that holds it.
+    labels : tuple
+        The labels in sorted order. A table made by :meth:`CellTable.take` keeps the labels of
+        the table it came from, so some of them may have no cell.
+    """
+
+    name: str
+    codes: np.ndarray
+    labels: tuple[Any, ...]
+
+    def counts(self) -> np.ndarray:
+        """Cells per label, shape (n_labels,)."""
+        return np.bincount(self.codes, minlength=len(self.labels))
+
+    def present(self) -> list[Any]:
+        """The labels that at least one cell has."""
+        return [label for label, n in zip(self.labels, self.counts(), strict=True) if n]
+
+
+class CellTable:
+    """The validated index of cells that every other part of cellcohort works on.
+
+    A cell is known by its position 0..N-1, the order of the rows it was made from; the index of
+    the DataFrame plays no part. Make one with :meth:`from_frame`.
+    """
+
+    def __init__(
+        self,
+        frame: pd.DataFrame,
+        roles: dict[str, str],
+        columns: dict[str, Column],
+        hours: np.ndarray | None,
+        missing: Literal["error", "label"],
+    ) -> None:
+        self._frame, self._roles, self._columns, self._missing = frame, roles, columns, missing
+        self.hours = hours
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        experiment: str | None = "experiment",
+        condition: str | None = "condition",
+        hours: str | None = "hours_post_infection",
+        track: str | None = None,
+        missing: Literal["error", "label"] = "error",
+    ) -> CellTable:
+        """Validate a table with one row per cell.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            One row per cell. Object, categorical, nullable and Arrow columns are equivalent.
+        experiment, condition, track : str or None
+            Names of the label columns; None where the table has none. Track labels must tell
+            tracks of different experiments apart.
+        hours : str or None
+            Name of the numeric column of times, in hours.
+        missing : {"error", "label"}
+            What a missing value does: "error" refuses the table and gives the count per column;
+            "label" makes missing labels a label of their own, named "missing", and leaves missing
+            hours out of every time window.
+
+        Raises
+        ------
+        ValueError
+            A named column is not there, has missing values, or hours are not finite numbers.
+        """
+        if missing not in ("error", "label"):
+            raise ValueError(f"missing={missing!r} is not a choice; use 'error' or 'label'.")
+        if len(frame) == 0:
+            raise ValueError("the table has no rows, so there is no cell to sample.")
+        named = {"experiment": experiment, "condition": condition, "track": track}
+        roles = {role: name for role, name in named.items() if name is not None}
+        for role, name in {**roles, **({"hours": hours} if hours is not None else {})}.items():
+            _require(frame, role, name)
+        holes = {name: int(frame[name].isna().sum()) for name in [*roles.values(), hours] if name is not None}
+        if missing == "error" and any(holes.values()):
+            found = ", ".join(f"{name!r} in {n} of {len(frame)} rows" for name, n in holes.items() if n)
+            raise ValueError(
+                f"missing values: {found}. Fill or drop these rows, or pass missing='label' "
+                "to sample them under a label of their own."
+            )
+        columns = {role: _code(frame[name], missing) for role, name in roles.items()}
+        return cls(frame, roles, columns, None if hours is None else _hours(frame[hours]), missing)
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(column.present())} x {role}" for role, column in self._columns.items() if role in self._roles]
+        if self.hours is not None:
+            parts.append(f"{np.nanmin(self.hours):g} to {np.nanmax(self.hours):g} hours")
+        return f"CellTable({len(self):,} cells: {', '.join(parts)})"
+
+    def has(self, name: str) -> bool:
+        """Whether `name` is a role ("experiment", "condition", "track") or a column of this table."""
+        return name in self._roles or name in self._frame.columns
+
+    def column(self, name: str | Sequence[str]) -> Column:
+        """The coded column of a role, of any column of the table, or of several jointly.
+
+        Parameters
+        ----------
+        name : str or sequence of str
+            A role ("experiment", "condition", "track"), a column name, or several of them; the
+            labels of a joint column are tuples, so no separator can make two labels collide.
+
+        Raises
+        ------
+        ValueError
+            The table has no such column, or it has missing values.
+        """
+        if not isinstance(name, str):
+            return _joint([self.column(part) for part in name])
+        if name not in self._columns:
+            if not self.has(name):
+                known = [*self._roles, *map(str, self._frame.columns)]
+                raise ValueError(f"the table has no column {name!r}; it has {_listed(known)}. Name one of these.")
+            self._columns[name] = _code(self._frame[name], self._missing)
+        return self._columns[name]
+
+    def take(self, positions: np.ndarray) -> CellTable:
+        """The table of some cells, with the same codes and labels.
+
+        Parameters
+        ----------
+        positions : numpy.ndarray of int, shape (n,)
+            Positions in this table; they become positions 0..n-1 of the new one.
+        """
+        columns = {role: Column(c.name, c.codes[positions], c.labels) for role, c in self._columns.items()}
+        hours = None if self.hours is None else self.hours[positions]
+        return CellTable(self._frame.iloc[positions], self._roles, columns, hours, self._missing)
+
+
+def _require(frame: pd.DataFrame, role: str, name: str) -> None:
+    if name not in frame.columns:
+        raise ValueError(
+            f"{role}={name!r} is not a column; the table has {_listed(map(str, frame.columns))}. "
+            f"Name one of these, or pass {role}=None if there is none."
+        )
+    if isinstance(frame[name], pd.DataFrame):
+        raise ValueError(f"{role}={name!r} names {frame[name].shape[1]} columns of the table; rename all but one.")
+
+
+def _code(values: pd.Series, missing: str) -> Column:
+    """Codes by label, never by the category codes a file happened to have."""
+    codes, uniques = pd.factorize(values, use_na_sentinel=True)
+    labels: list[Hashable] = uniques.tolist()
+    holes = codes < 0
+    if holes.any():
+        if missing == "error":
+            raise ValueError(
+                f"missing values: {values.name!r} in {int(holes.sum())} of {len(values)} rows. Fill or drop these rows, "
+                "or make the table with missing='label'."
+            )
+        if MISSING_LABEL in labels:
+            raise ValueError(
+                f"column {values.name!r} has missing values and a label {MISSING_LABEL!r}; rename that label "
+                "or fill the missing values."
+            )
+        codes = np.where(holes, len(labels), codes)
+        labels = [*labels, MISSING_LABEL]
+    order = sorted(range(len(labels)), key=lambda i: (type(labels[i]).__name__, labels[i]))
+    rank = np.empty(len(labels), _smallest(len(labels)))
+    rank[order] = np.arange(len(labels))
+    return Column(str(values.name), rank[codes], tuple(labels[i] for i in order))
+
+
+def _joint(columns: list[Column]) -> Column:
+    if not columns:
+        raise ValueError("an empty list of columns; name at least one.")
+    code = np.zeros(len(columns[0].codes), np.int64)
+    for column in columns:
+        code = code * len(column.labels) + column.codes
+    present, codes = np.unique(code, return_inverse=True)
+    parts = np.unravel_index(present, [len(column.labels) for column in columns])
+    labels = tuple(
+        tuple(column.labels[i] for column, i in zip(columns, row, strict=True)) for row in zip(*parts, strict=True)
+    )
+    return Column(" x ".join(column.name for column in columns), codes.astype(_smallest(len(labels))), labels)
+
+
+def _hours(values: pd.Series) -> np.ndarray:
+    if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        raise ValueError(f"hours={values.name!r} has type {values.dtype}, not numbers; convert it to hours.")
+    hours = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    if np.isinf(hours).any():
+        raise ValueError(f"hours={values.name!r} is infinite in {int(np.isinf(hours).sum())} rows; correct or drop them.")
+    if np.isnan(hours).all():
+        raise ValueError(f"hours={values.name!r} is missing in every row; pass hours=None if there is no time.")
+    return hours
+
+
+def _smallest(n: int) -> np.dtype:
+    return np.min_scalar_type(-max(n, 1))
+
+
+def _listed(names: Iterable[str], most: int = 20) -> str:
+    names = list(names)
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
