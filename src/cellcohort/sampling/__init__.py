@@ -1,0 +1,20 @@
+"""Which cells go into which batch."""
+
+from cellcohort.sampling.batch import Asked, Batch
+from cellcohort.sampling.batch_sampler import BatchSampler
+from cellcohort.sampling.condition import ConditionBalanced
+from cellcohort.sampling.experiment_aware import ExperimentAware
+from cellcohort.sampling.flexible import FlexibleBatchSampler
+from cellcohort.sampling.shortfall import ShortfallWarning
+from cellcohort.sampling.temporal import TemporallyEnriched
+
+__all__ = [
+    "Asked",
+    "Batch",
+    "BatchSampler",
+    "ConditionBalanced",
+    "ExperimentAware",
+    "FlexibleBatchSampler",
+    "ShortfallWarning",
+    "TemporallyEnriched",
+]

@@ -1,0 +1,189 @@
+"""The batch sampler: axes composed into one pure sequence of batches."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from cellcohort.cells import CellTable
+from cellcohort.sampling.axis import Axis
+from cellcohort.sampling.batch import Asked, Batch
+from cellcohort.sampling.schedule import Schedule
+from cellcohort.sampling.shortfall import ShortfallWarning
+
+
+class BatchSampler:
+    """Yield batches of cell positions that hold what the axes ask, the same on every process.
+
+    A batch is a function of the cells, the axes, `batch_size`, `seed`, the epoch and its place in
+    the global sequence of batches, and of nothing else: any batch of any rank can be had at once
+    by :meth:`batch`, without a state and without communication.
+
+    Parameters
+    ----------
+    cells : CellTable
+        The cells to draw from.
+    axes : dict of str to Axis, optional
+        What batches are to hold; the names are free and their order does not matter. At most one
+        axis may group batches and at most one may window them. None or empty draws at random.
+    batch_size : int
+        Cells per batch and rank.
+    seed : int
+        Key of all randomness, >= 0.
+    rank, world_size : int
+        This process and the number of processes that train together.
+    scope : {"rank", "global"}
+        What the axes rule: each rank's batch by itself ("rank"), or the union of all ranks'
+        batches of a step ("global"), which then share one experiment and one focal time, as
+        negatives gathered across ranks require.
+    num_batches : int, optional
+        Batches per epoch and rank. By default as many as the cells fill: an epoch without axes
+        repeats no cell and misses less than one batch of every rank.
+    fixed : bool
+        Yield the batches of epoch 0 in every pass, as validation wants.
+
+    Attributes
+    ----------
+    warnings : tuple of str
+        What the table cannot give as asked. Rank 0 also issues them as `ShortfallWarning`.
+
+    Raises
+    ------
+    ValueError
+        An option is out of range, does not fit the labels of the table, or asks for more cells
+        or batches than there are.
+    """
+
+    def __init__(
+        self,
+        cells: CellTable,
+        axes: Mapping[str, Axis] | None = None,
+        batch_size: int = 256,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        scope: Literal["rank", "global"] = "rank",
+        num_batches: int | None = None,
+        fixed: bool = False,
+    ) -> None:
+        if scope not in ("rank", "global"):
+            raise ValueError(f"scope={scope!r} is not a choice; use 'rank' or 'global'.")
+        self.cells, self.axes, self.scope, self.fixed = cells, dict(axes or {}), scope, fixed
+        self.batch_size = _whole("batch_size", batch_size, 1)
+        self.seed = _whole("seed", seed, 0)
+        self.epoch, self._first, self._fresh = 0, 0, True
+        self._per_epoch = None if num_batches is None else _whole("num_batches", num_batches, 1)
+        self._schedule = self._plan(_whole("world_size", world_size, 1))
+        self._take_place(rank, world_size)
+        self.warnings = self._schedule.warnings
+        if self.rank == 0:
+            for message in self.warnings:
+                warnings.warn(message, ShortfallWarning, stacklevel=2)
+
+    def _plan(self, world_size: int) -> Schedule:
+        return Schedule(
+            self.cells, self.axes, self.batch_size * (world_size if self.scope == "global" else 1), self.seed
+        )
+
+    def _take_place(self, rank: int, world_size: int) -> None:
+        self.rank, self.world_size = _whole("rank", rank, 0), world_size
+        if rank >= world_size:
+            raise ValueError(f"rank={rank} does not exist with world_size={world_size}; ranks count from 0.")
+        n = self._schedule.n_batches
+        steps = n if self.scope == "global" else n // world_size
+        if self._per_epoch is None and steps == 0:
+            raise ValueError(
+                f"{self._schedule.n_cells} cells fill {n} batches of batch_size={self.batch_size}, fewer than "
+                f"world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or set num_batches."
+            )
+        self.num_batches = self._per_epoch or steps
+
+    def for_rank(self, rank: int, world_size: int) -> BatchSampler:
+        """The sampler of another rank; shares the index of this one wherever it is the same."""
+        twin = copy.copy(self)
+        if self.scope == "global" and world_size != self.world_size:
+            twin._schedule = self._plan(_whole("world_size", world_size, 1))
+        twin._take_place(rank, _whole("world_size", world_size, 1))
+        return twin
+
+    @property
+    def n_cells(self) -> int:
+        """Cells that may be drawn: those to which no axis gives weight or ratio 0."""
+        return self._schedule.n_cells
+
+    @property
+    def sampler(self) -> BatchSampler:
+        """The sampler itself: where Lightning looks for :meth:`set_epoch`."""
+        return self
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{name}: {axis!r}" for name, axis in self.axes.items())
+        return (
+            f"BatchSampler({len(self.cells):,} cells, axes={{{axes}}}, batch_size={self.batch_size}, seed={self.seed}, "
+            f"rank={self.rank}, world_size={self.world_size}, scope={self.scope!r}, num_batches={self.num_batches})"
+        )
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the batches of the epoch; a pass moves on by one epoch unless :meth:`set_epoch` was called."""
+        if not (self._fresh or self.fixed):
+            self.epoch, self._first = self.epoch + 1, 0
+        self._fresh = False
+        first, self._first = self._first, 0
+        return self._walk(self.epoch, first)
+
+    def _walk(self, epoch: int, first: int) -> Iterator[Batch]:
+        for step in range(first, self.num_batches):
+            yield Batch(self.batch(epoch, step).tolist(), epoch, step)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next pass. A fixed sampler stays at epoch 0."""
+        epoch = _whole("epoch", epoch, 0)
+        if self.fixed:
+            return
+        if epoch != self.epoch:
+            self._first = 0
+        self.epoch, self._fresh = epoch, True
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch and the step at which the next pass begins."""
+        return {"epoch": self.epoch, "step": self._first}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Begin the next pass at the epoch and step of `state`."""
+        if set(state) != {"epoch", "step"}:
+            raise ValueError(f"state has the keys {sorted(state)}; a sampler's state has 'epoch' and 'step'.")
+        step = _whole("step", state["step"], 0)
+        if step > self.num_batches:
+            raise ValueError(
+                f"state is at step {step}, but an epoch has {self.num_batches} batches; was it another run's?"
+            )
+        self.epoch, self._first, self._fresh = _whole("epoch", state["epoch"], 0), step, True
+
+    def batch(self, epoch: int, step: int) -> np.ndarray:
+        """The positions of one batch, int64 of shape (batch_size,); touches no state."""
+        epoch, number = self._number(epoch, step)
+        if self.scope == "global":
+            return self._schedule.draw(epoch, number, self.rank, self.world_size)
+        return self._schedule.draw(epoch, number)
+
+    def asked(self, epoch: int, step: int) -> Asked:
+        """What the axes asked of one batch (with ``scope="global"``, of the union over ranks)."""
+        return self._schedule.asked(*self._number(epoch, step))
+
+    def _number(self, epoch: int, step: int) -> tuple[int, int]:
+        """The epoch, and the place of a batch in the sequence that all ranks share."""
+        epoch, step = _whole("epoch", epoch, 0), _whole("step", step, 0)
+        return epoch, step if self.scope == "global" else step * self.world_size + self.rank
+
+
+def _whole(option: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{option}={value!r} is out of range; it is a whole number >= {least}.")
+    return int(value)

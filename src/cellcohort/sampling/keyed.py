@@ -1,0 +1,66 @@
+"""Stateless randomness: every draw is a function of a key and an index.
+
+Keys are 64-bit integers mixed with the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast
+splittable pseudorandom number generators", OOPSLA 2014). Permutations of 0..n-1 are a few
+invertible rounds (add, multiply by an odd number, xor with own high bits) on the least number of
+bits that holds n, walked along its cycle until it lands below n (Black and Rogaway, "Ciphers with
+arbitrary finite domains", CT-RSA 2002). Nothing is stored, and any element is had at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_U = np.uint64
+_GOLDEN = _U(0x9E3779B97F4A7C15)
+_MIX1 = _U(0xBF58476D1CE4E5B9)
+_MIX2 = _U(0x94D049BB133111EB)
+
+
+@njit(cache=True, inline="always")
+def mix(key: np.uint64, value: np.uint64) -> np.uint64:
+    """A new key from a key and a number."""
+    z = (_U(key) ^ (_U(value) * _GOLDEN)) + _GOLDEN
+    z = (z ^ (z >> _U(30))) * _MIX1
+    z = (z ^ (z >> _U(27))) * _MIX2
+    return z ^ (z >> _U(31))
+
+
+@njit(cache=True)
+def permuted(index, n, key):  # type: ignore[no-untyped-def]
+    """Element `index` of the pseudo-random permutation of 0..n-1 that `key` names."""
+    if n <= 1:
+        return 0
+    bits = _U(1)
+    while (_U(1) << bits) < _U(n):
+        bits += _U(1)
+    mask = (_U(1) << bits) - _U(1)
+    half = (bits + _U(1)) >> _U(1)
+    x = _U(index)
+    while True:
+        k = _U(key)
+        for _ in range(4):
+            x = (x + k) & mask
+            x = (x * ((k >> _U(32)) | _U(1))) & mask
+            x ^= x >> half
+            k = k * _MIX1 + _GOLDEN
+        if x < _U(n):
+            return np.int64(x)
+
+
+@njit(cache=True)
+def uniform(key: np.uint64, values: np.ndarray) -> np.ndarray:
+    """Numbers in [0, 1), one for each value of a uint64 array."""
+    out = np.empty(values.size, np.float64)
+    for i in range(values.size):
+        out[i] = (mix(key, values[i]) >> _U(11)) * (1.0 / (1 << 53))
+    return out
+
+
+def key_of(*parts: int) -> np.uint64:
+    """A key from whole numbers >= 0, such as a seed and an epoch; their order matters."""
+    key = np.uint64(len(parts))
+    for part in parts:
+        key = np.uint64(mix(key, np.uint64(part % 2**64)))
+    return key

@@ -1,0 +1,148 @@
+"""Axes applied to a table: the endless sequence of batches that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cellcohort.cells import CellTable
+from cellcohort.sampling.axis import Axis, GroupAxis, ShareAxis, WindowAxis
+from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.draw import draw, draw_windowed, focal_knot
+from cellcohort.sampling.keyed import key_of
+from cellcohort.sampling.plan import build_plan
+from cellcohort.sampling.quota import quotas
+from cellcohort.sampling.shortfall import shortfalls
+from cellcohort.sampling.strata import build_strata
+
+
+class Schedule:
+    """What batch number 0, 1, 2, ... of an epoch is asked to hold, and the cells it holds.
+
+    Parameters
+    ----------
+    cells : CellTable
+    axes : dict of str to Axis
+    places : int
+        Cells per batch.
+    seed : int
+
+    Attributes
+    ----------
+    n_cells : int
+        Cells that may be drawn: those to which no axis gives weight or ratio 0.
+    n_batches : int
+        Batches that these cells fill.
+    warnings : tuple of str
+        What the table cannot give as asked.
+
+    Raises
+    ------
+    ValueError
+        The axes do not go together or do not fit the table, or no batch can be filled.
+    """
+
+    def __init__(self, cells: CellTable, axes: Mapping[str, Axis], places: int, seed: int) -> None:
+        self._places, self._seed = places, seed
+        group, shares, self._window = _by_kind(cells, axes)
+        column = cells.column(group.column) if group else None
+        weights = group.weights(column) if group and column else np.ones(1)
+        asked = [(cells.column(axis.column), axis.shares(cells.column(axis.column))) for axis in shares]
+        drawable = np.ones(len(cells), bool)
+        for part, share in ([(column, weights)] if column else []) + asked:
+            if not share[part.counts() > 0].all():
+                drawable &= (share > 0)[part.codes]
+        self.n_cells = int(drawable.sum())
+        if places > self.n_cells:
+            raise ValueError(
+                f"a batch of {places} cells is larger than the number of cells that may be drawn, "
+                f"{self.n_cells} of {len(cells)}; use a smaller batch_size."
+            )
+        self.n_batches = self.n_cells // places
+        hours = self._window.values(cells) if self._window else None
+        positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
+        self._strata = build_strata(column, [c for c, _ in asked], hours, positions, len(cells))
+        self._leaky = group.leaky if group else 0.0
+        ratios = [share for _, share in asked]
+        leaders = np.unique(self._strata.group)
+        parts = {int(g): quotas(self._strata, int(g), ratios, self._leaky, places) for g in leaders}
+        self._plan = build_plan(self._strata, weights, parts, self.n_batches, seed)
+        self.warnings = shortfalls(self._strata, parts, column, asked, self._leaky, places)
+        self._asked = {_name(axis): share for axis, share in zip(shares, ratios, strict=True)}
+        self._group = _name(group) if group else None
+        self._weight = np.where(weights > 0, column.counts(), 0.0) if column else np.ones(1)
+
+    def draw(self, epoch: int, number: int, share: int = 0, shares: int = 1) -> np.ndarray:
+        """Positions of a batch, or of every `shares`-th of its places; int64 of shape (places / shares,)."""
+        plan, strata = self._plan, self._strata
+        lap, row = divmod(epoch * self.n_batches + number, len(plan))
+        entries = slice(plan.ptr[row], plan.ptr[row + 1])
+        stratum, count = plan.stratum[entries], plan.count[entries]
+        out = np.empty(self._places // shares, np.int64)
+        key = key_of(self._seed, epoch)
+        if self._window is None:
+            before = plan.before[entries] + lap * plan.total[stratum]
+            draw(strata.order, strata.start, stratum, count, before, key, share, shares, out)
+        else:
+            draw_windowed(
+                strata.order, strata.start, strata.knot, strata.knot_start, strata.knot_ptr, stratum, count,
+                self._focal(epoch, lap, row), self._window.half_width, self._inside(number), number,
+                key, share, shares, out,
+            )  # fmt: skip
+        return out
+
+    def asked(self, epoch: int, number: int) -> Asked:
+        """What the axes asked of a batch."""
+        lap, row = divmod(epoch * self.n_batches + number, len(self._plan))
+        shares, leader = dict(self._asked), None
+        if self._group is not None:
+            leader = int(self._plan.leader[row])
+            others = self._weight.copy()
+            others[leader] = 0
+            share = self._leaky * others / max(others.sum(), 1)
+            share[leader] = 1 - share.sum()
+            shares[self._group] = share
+        if self._window is None:
+            return Asked(shares, leader, self._leaky)
+        focal = self._focal(epoch, lap, row)
+        focal = focal if np.isfinite(focal) else np.nan
+        return Asked(shares, leader, self._leaky, focal, self._window.half_width, self._window.inside)
+
+    def _focal(self, epoch: int, lap: int, row: int) -> float:
+        """Focal time of a batch: the times of the group that leads it have their turns."""
+        plan, strata = self._plan, self._strata
+        leader = int(plan.leader[row])
+        first, last = strata.knot_ptr[np.searchsorted(strata.group, [leader, leader + 1])]
+        turn = plan.turn[row] + lap * plan.turns[leader]
+        knot = focal_knot(strata.knot, first, last, turn, key_of(self._seed, epoch, leader))
+        return -np.inf if knot < 0 else float(strata.knot[knot])
+
+    def _inside(self, number: int) -> int:
+        """Cells of a batch asked inside the window; the fraction of a cell is made up over batches."""
+        whole, part = divmod(self._places * (self._window.inside if self._window else 0.0) + 1e-9, 1.0)
+        return int(whole) + int((number + 1) * part) - int(number * part)
+
+
+def _by_kind(cells: CellTable, axes: Mapping[str, Axis]) -> tuple[GroupAxis | None, list[ShareAxis], WindowAxis | None]:
+    """Check the axes against the table and sort them by kind; the order of their names decides, not of typing."""
+    kinds: dict[type[Axis], list[Any]] = {GroupAxis: [], ShareAxis: [], WindowAxis: []}
+    for name, axis in sorted(axes.items()):
+        kind = next((kind for kind in kinds if isinstance(axis, kind)), None)
+        if kind is None:
+            raise ValueError(f"axes[{name!r}]={axis!r} is no axis; use one such as ExperimentAware().")
+        axis.check(cells)
+        kinds[kind].append(axis)
+    for kind, remedy in ((GroupAxis, "name several columns in one axis, column=[a, b]"), (WindowAxis, "drop one")):
+        if len(kinds[kind]) > 1:
+            both = " and ".join(map(repr, kinds[kind]))
+            raise ValueError(f"{both} are both a {kind.__name__}, and a batch has room for one; {remedy}.")
+    columns = [_name(axis) for axis in kinds[ShareAxis]]
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"two axes share out one column, {columns}; drop one of them.")
+    return next(iter(kinds[GroupAxis]), None), kinds[ShareAxis], next(iter(kinds[WindowAxis]), None)
+
+
+def _name(axis: Axis) -> Any:
+    return axis.column if isinstance(axis.column, str) else tuple(axis.column)
