@@ -67,9 +67,9 @@ def draw_windowed(  # type: ignore[no-untyped-def]
             knot_start[knot_ptr[s] + np.searchsorted(times, focal + half_width + TOLERANCE, "right")] - start[s]
         )
         within = end[entry] - begin[entry]
-        spill = max(0, count[entry] - size)  # cells that must come twice
-        low[entry] = max(0, min(count[entry], size) - (size - within)) + (spill if within == size else 0)
-        high[entry] = min(count[entry], within) + (spill if within > 0 else 0)
+        times = (count[entry] + size - 1) // size  # how often the most repeated cell must come
+        low[entry] = max((times - 1) * within, count[entry] - times * (size - within))
+        high[entry] = min(times * within, count[entry] - (times - 1) * (size - within))
     wanted = _share_out(count, low, high, inside, number)
 
     place = filled = 0

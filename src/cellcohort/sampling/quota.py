@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,23 +38,20 @@ class Quota:
 
 
 def fill(total: float, ratio: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Split `total` in proportion to `ratio` (all > 0), repeating as few cells as possible.
+    """Split `total` in proportion to `ratio` (all > 0), repeating cells as rarely as possible.
 
-    No part gets more than its size while another has cells left; if `total` exceeds all the cells
-    together, no part gets less than its size, so that every cell is there before any comes twice.
-    What a part cannot take, or must take, is settled by the others in proportion to their ratio.
+    No part gets more than its size while another has cells left, and no cell comes a third time
+    before all came twice. What a part cannot take is shared by the others, in proportion to ratio.
     """
-    short = total >= size.sum()
-    settled = np.zeros(len(ratio), bool)
-    target = size.astype(float)
-    while not settled.all():
-        scale = (total - target[settled].sum()) / ratio[~settled].sum()
-        share = scale * ratio
-        beyond = ~settled & ((share < size) if short else (share > size))
-        if not beyond.any():
-            return np.where(settled, target, share)
-        settled |= beyond
-    return target
+    times = max(1, math.ceil(total / size.sum()))
+    low, high = (times - 1) * size, times * size
+    # the parts take clip(scale * ratio, low, high); find the scale at which they add up to total
+    scales = np.concatenate([low, high]) / np.concatenate([ratio, ratio])
+    order = np.argsort(scales, kind="stable")
+    slope = np.cumsum(np.concatenate([ratio, -ratio])[order])
+    reached = low.sum() + np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(scales[order]))])
+    scale = np.interp(total, reached, scales[order])
+    return np.clip(scale * ratio, low, high)
 
 
 def nested(total: float, levels: np.ndarray, ratios: list[np.ndarray], size: np.ndarray) -> np.ndarray:
@@ -92,13 +90,13 @@ def quotas(strata: Strata, leader: int, ratios: list[np.ndarray], leaky: float, 
     """
     low, high = np.searchsorted(strata.group, [leader, leader + 1])
     label, size = strata.label[low:high], strata.size[low:high]
-    if leaky == 0:
-        return [Quota(OWN, batch_size, label, nested(batch_size, strata.levels[label], ratios, size))]
     pool = np.bincount(strata.label, weights=strata.size, minlength=len(strata.levels))
     pool[label] -= size
+    leak = min(leaky * batch_size, pool.sum())
+    if leak == 0:
+        return [Quota(OWN, batch_size, label, nested(batch_size, strata.levels[label], ratios, size))]
     leak_label = np.flatnonzero(pool)
     leak_size = pool[leak_label]
-    leak = min(leaky * batch_size, leak_size.sum())
 
     def split(own_total: float, leak_total: float) -> tuple[np.ndarray, np.ndarray]:
         return (
