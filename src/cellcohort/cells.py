@@ -174,8 +174,8 @@ def _code(values: pd.Series, missing: str) -> Column:
     if holes.any():
         if missing == "error":
             raise ValueError(
-                f"missing values: {values.name!r} in {int(holes.sum())} of {len(values)} rows. Fill or drop these rows, "
-                "or make the table with missing='label'."
+                f"missing values: {values.name!r} in {int(holes.sum())} of {len(values)} rows. "
+                "Fill or drop these rows, or make the table with missing='label'."
             )
         if MISSING_LABEL in labels:
             raise ValueError(
@@ -209,7 +209,9 @@ def _hours(values: pd.Series) -> np.ndarray:
         raise ValueError(f"hours={values.name!r} has type {values.dtype}, not numbers; convert it to hours.")
     hours = values.to_numpy(dtype=np.float64, na_value=np.nan)
     if np.isinf(hours).any():
-        raise ValueError(f"hours={values.name!r} is infinite in {int(np.isinf(hours).sum())} rows; correct or drop them.")
+        raise ValueError(
+            f"hours={values.name!r} is infinite in {int(np.isinf(hours).sum())} rows; correct or drop them."
+        )
     if np.isnan(hours).all():
         raise ValueError(f"hours={values.name!r} is missing in every row; pass hours=None if there is no time.")
     return hours

@@ -41,10 +41,10 @@ def permuted(index, n, key):  # type: ignore[no-untyped-def]
     while True:
         k = _U(key)
         for _ in range(4):
-            x = (x + k) & mask
-            x = (x * ((k >> _U(32)) | _U(1))) & mask
+            k = k * _MIX1 + _GOLDEN  # its high bits are the good ones
+            x = (x + (k >> _U(24))) & mask
+            x = (x * ((k >> _U(40)) | _U(1))) & mask
             x ^= x >> half
-            k = k * _MIX1 + _GOLDEN
         if x < _U(n):
             return np.int64(x)
 

@@ -1,0 +1,245 @@
+"""What the sampler refuses, warns of, and how it passes through epochs."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellcohort.cells import CellTable
+from cellcohort.sampling import (
+    Batch,
+    BatchSampler,
+    ConditionBalanced,
+    ExperimentAware,
+    FlexibleBatchSampler,
+    ShortfallWarning,
+    TemporallyEnriched,
+)
+from tables import table
+
+FRAME = table({("a", "mock"): 40, ("a", "drug"): 20, ("b", "mock"): 30, ("b", "drug"): 10})
+CELLS = CellTable.from_frame(FRAME)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ExperimentAware(leaky=1.0), r"leaky=1.0 is out of range"),
+        (lambda: ExperimentAware(leaky=-0.1), r"leaky=-0.1 is out of range"),
+        (lambda: ExperimentAware(leaky=float("nan")), r"leaky=nan is out of range"),
+        (lambda: ExperimentAware(leaky="0.1"), r"leaky='0.1' is out of range"),  # type: ignore[arg-type]
+        (lambda: ExperimentAware(weights="even"), r"weights='even' is not a choice"),  # type: ignore[arg-type]
+        (lambda: ConditionBalanced(ratio=[1, 2]), r"ratio=\[1, 2\] is not a choice"),  # type: ignore[arg-type]
+        (lambda: TemporallyEnriched(window_hours=-1), r"window_hours=-1 is out of range"),
+        (lambda: TemporallyEnriched(window_hours=float("inf")), r"window_hours=inf is out of range"),
+        (lambda: TemporallyEnriched(window_hours="2"), r"window_hours='2' is not a number"),  # type: ignore[arg-type]
+        (lambda: TemporallyEnriched(global_fraction=1.2), r"global_fraction=1.2 is out of range"),
+    ],
+)
+def test_axes_refuse_bad_values(make: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("axis", "message"),
+    [
+        (ExperimentAware(weights={"a": 1, "c": 1}), r"weights names 'c', which no cell has; .* are 'a', 'b'"),
+        (ExperimentAware(weights={"a": 1}), r"weights says nothing of 'b'"),
+        (ExperimentAware(weights={"a": 1, "b": -1}), r"found \{'b': -1\}"),
+        (ExperimentAware(weights={"a": 1, "b": float("nan")}), r"found \{'b': nan\}"),
+        (ExperimentAware(weights={"a": 1, "b": True}), r"found \{'b': True\}"),
+        (ExperimentAware(weights={"a": 0, "b": 0}), r"weights are all 0"),
+        (ConditionBalanced(ratio={"mock": 1, "drug": 1, "virus": 1}), r"ratio names 'virus'.*'drug', 'mock'"),
+        (ConditionBalanced(ratio={"mock": 0, "drug": 0}), r"ratio are all 0"),
+        (ConditionBalanced(column="stain"), r"no column 'stain'"),
+        (TemporallyEnriched(column="condition"), r"has no numbers"),
+        ("temporal", r"is no axis"),
+    ],
+)
+def test_axes_that_do_not_fit_the_table(axis: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BatchSampler(CELLS, {"x": axis}, 10)  # type: ignore[dict-item]
+
+
+def test_number_and_text_are_different_labels() -> None:
+    cells = CellTable.from_frame(FRAME.assign(experiment=(FRAME.experiment == "b").astype(int)))
+    with pytest.raises(ValueError, match=r"names '0', '1', which no cell has; .* are 0, 1"):
+        BatchSampler(cells, {"x": ExperimentAware(weights={"0": 1, "1": 1})}, 10)
+
+
+def test_two_axes_of_one_kind() -> None:
+    with pytest.raises(ValueError, match="both a GroupAxis"):
+        BatchSampler(CELLS, {"x": ExperimentAware(), "y": ExperimentAware(column="condition")}, 10)
+    with pytest.raises(ValueError, match="both a WindowAxis"):
+        BatchSampler(CELLS, {"x": TemporallyEnriched(), "y": TemporallyEnriched(1.0)}, 10)
+    with pytest.raises(ValueError, match="share out one column"):
+        BatchSampler(CELLS, {"x": ConditionBalanced(), "y": ConditionBalanced()}, 10)
+
+
+def test_no_hours() -> None:
+    cells = CellTable.from_frame(FRAME, hours=None)
+    with pytest.raises(ValueError, match="the table has no hours"):
+        BatchSampler(cells, {"x": TemporallyEnriched()}, 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 101}, r"a batch of 101 cells is larger than .* 100 of 100"),
+        ({"batch_size": 0}, r"batch_size=0 is out of range"),
+        ({"batch_size": 2.5}, r"batch_size=2.5 is out of range"),
+        ({"batch_size": 60, "world_size": 2, "scope": "global"}, r"a batch of 120 cells is larger"),
+        ({"batch_size": 60, "world_size": 2}, r"fill 1 batches .* fewer than world_size=2"),
+        ({"batch_size": 10, "rank": 2, "world_size": 2}, r"rank=2 does not exist"),
+        ({"batch_size": 10, "world_size": 0}, r"world_size=0 is out of range"),
+        ({"batch_size": 10, "seed": -1}, r"seed=-1 is out of range"),
+        ({"batch_size": 10, "num_batches": 0}, r"num_batches=0 is out of range"),
+        ({"batch_size": 10, "scope": "node"}, r"scope='node' is not a choice"),
+    ],
+)
+def test_sampler_refuses_bad_values(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BatchSampler(CELLS, {}, **options)  # type: ignore[arg-type]
+
+
+def test_cells_left_out_do_not_count() -> None:
+    with pytest.raises(ValueError, match=r"larger than .* 70 of 100"):
+        BatchSampler(CELLS, {"c": ConditionBalanced({"mock": 1, "drug": 0})}, 71)
+    s = BatchSampler(CELLS, {"c": ConditionBalanced({"mock": 1, "drug": 0})}, 10)
+    assert set(FRAME.condition.iloc[np.concatenate(list(s))]) == {"mock"} and len(s) == 7
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axes", "message"),
+    [
+        ({("a", "x"): 50, ("a", "y"): 50, ("b", "x"): 50}, {"e": ExperimentAware(), "c": ConditionBalanced()},
+         r"no cells of condition 'y' in experiment 'b', only 'x'; it cannot be balanced there"),
+        ({("a", "x"): 96, ("a", "y"): 4}, {"c": ConditionBalanced()}, r"4 of 'y' for 10.0 places"),
+        ({("a", "x"): 90, ("b", "x"): 10}, {"e": ExperimentAware()}, r"10 cells in experiment 'b' for 20 places"),
+        ({("a", "x"): 90}, {"e": ExperimentAware(0.2)}, r"4 cells .* asked from others than in experiment 'a'; 0 can"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_met_is_said(sizes: dict[tuple[str, str], int], axes: dict[str, object], message: str) -> None:
+    cells = CellTable.from_frame(table(sizes))
+    with pytest.warns(ShortfallWarning, match=message):
+        s = BatchSampler(cells, axes, 20)  # type: ignore[arg-type]
+    assert len(s.warnings) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert BatchSampler(cells, axes, 20, rank=1, world_size=2).warnings == s.warnings  # type: ignore[arg-type]
+
+
+def test_a_condition_missing_from_an_experiment_leaves_the_rest_exact() -> None:
+    cells = CellTable.from_frame(table({("a", "x"): 50, ("a", "y"): 50, ("b", "x"): 50}))
+    with pytest.warns(ShortfallWarning):
+        s = BatchSampler(cells, {"e": ExperimentAware(0.2), "c": ConditionBalanced()}, 20)
+    experiment, condition = cells.column("experiment").codes, cells.column("condition").codes
+    for step in range(7):
+        held, leader = s.batch(0, step), s.asked(0, step).experiment
+        assert (experiment[held] == leader).sum() == 16
+        own, leaked = condition[held[experiment[held] == leader]], condition[held[experiment[held] != leader]]
+        assert (np.bincount(own, minlength=2) == ([8, 8] if leader == 0 else [16, 0])).all()
+        assert (np.bincount(leaked, minlength=2) == ([4, 0] if leader == 0 else [2, 2])).all()
+
+
+def test_passes_move_on_only_by_themselves() -> None:
+    s = BatchSampler(CELLS, {}, 10)
+    first, second = list(s), list(s)
+    assert first != second and (first[0].epoch, second[0].epoch) == (0, 1)
+    s.set_epoch(0)
+    assert list(s) == first
+    s.set_epoch(1)
+    s.set_epoch(1)
+    assert list(s) == second
+    assert [b.epoch for b in s] == [2] * 10
+    assert s.sampler is s
+
+
+def test_a_pass_given_up_half_way_still_counts() -> None:
+    s = BatchSampler(CELLS, {}, 10)
+    assert [b.epoch for b in itertools.islice(s, 3)] == [0] * 3
+    assert next(iter(s)).epoch == 1
+
+
+def test_a_fixed_sampler_repeats_epoch_0() -> None:
+    s, moving = BatchSampler(CELLS, {}, 10, fixed=True), BatchSampler(CELLS, {}, 10)
+    first = list(s)
+    s.set_epoch(5)
+    assert list(s) == first == list(moving)
+
+
+def test_batches_are_lists_of_int_that_pickle() -> None:
+    batch = next(iter(BatchSampler(CELLS, {}, 10)))
+    assert isinstance(batch, list) and {type(p) for p in batch} == {int}
+    again = pickle.loads(pickle.dumps(Batch(batch, 3, 4)))
+    assert again == batch and (again.epoch, again.step) == (3, 4)
+
+
+def test_the_sampler_pickles() -> None:
+    s = BatchSampler(CELLS, {"e": ExperimentAware(0.1), "t": TemporallyEnriched(3.0)}, 10)
+    assert list(pickle.loads(pickle.dumps(s))) == list(s)
+    assert "leaky=0.1" in repr(s)
+
+
+def test_state_of_another_sampler_is_refused() -> None:
+    s = BatchSampler(CELLS, {}, 10)
+    with pytest.raises(ValueError, match="has 10 batches"):
+        s.load_state_dict({"epoch": 0, "step": 11})
+    with pytest.raises(ValueError, match="'epoch' and 'step'"):
+        s.load_state_dict({"epoch": 0})
+
+
+def test_epochs_and_seeds_that_add_up_alike_differ() -> None:
+    def drawn(seed: int, epoch: int) -> list[int]:
+        return BatchSampler(CELLS, {}, 10, seed=seed).batch(epoch, 0).tolist()
+
+    assert len({tuple(drawn(seed, epoch)) for seed, epoch in ((0, 2), (1, 1), (2, 0))}) == 3
+
+
+def test_flexible_is_the_same_sampler() -> None:
+    axes = {
+        "experiment": ExperimentAware(0.2, "uniform"), "condition": ConditionBalanced({"mock": 3, "drug": 1}),
+        "temporal": TemporallyEnriched(3.0, 0.4),
+    }  # fmt: skip
+    options = dict(
+        experiment_aware=True, leaky=0.2, experiment_weights="uniform", condition_ratio={"mock": 3, "drug": 1},
+        temporal_enrichment=True, temporal_window_hours=3.0, temporal_global_fraction=0.4,
+    )  # fmt: skip
+    flat = FlexibleBatchSampler(FRAME, 10, num_replicas=2, rank=1, seed=5, **options)  # type: ignore[arg-type]
+    assert list(flat) == list(BatchSampler(CELLS, axes, 10, seed=5, rank=1, world_size=2))
+
+
+def test_flexible_looks_only_at_columns_it_needs() -> None:
+    bare = pd.DataFrame({"hours_post_perturbation": [0.0, 1.0, 2.0, 3.0]}, index=list("wxyz"))
+    s = FlexibleBatchSampler(bare, 2, experiment_aware=False, condition_balanced=False, temporal_enrichment=True)
+    assert sorted(itertools.chain(*s)) and len(s) == 2
+    with pytest.raises(ValueError, match="experiment='experiment' is not a column"):
+        FlexibleBatchSampler(bare, 2)
+
+
+def test_flexible_drop_last() -> None:
+    plain = dict(experiment_aware=False, condition_balanced=False)
+    s = FlexibleBatchSampler(FRAME, 30, drop_last=False, **plain)  # type: ignore[arg-type]
+    drawn = [p for batch in s for p in batch]
+    assert [len(b) for b in s] == [30] * 4 and set(drawn) == set(range(100))
+    assert len(FlexibleBatchSampler(FRAME, 30, **plain)) == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        {"experiment_aware": False, "leaky": 0.1},
+        {"experiment_aware": False, "experiment_weights": "uniform"},
+        {"condition_balanced": False, "condition_ratio": {"mock": 1}},
+        {"temporal_window_hours": 3.0},
+    ],
+)
+def test_flexible_refuses_options_of_an_axis_that_is_off(idle: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="has no effect"):
+        FlexibleBatchSampler(FRAME, 10, **idle)  # type: ignore[arg-type]

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellcohort.cells import CellTable
+
+
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "plate": ["b", "a", "b", "a"],
+            "drug": ["x_y", "x", "y", "x"],
+            "h": [0, 1, 2, 3],
+            "marker": [2, 10, 2, 1],
+        }
+    )
+
+
+def make(f: pd.DataFrame, **options: object) -> CellTable:
+    return CellTable.from_frame(f, **{"experiment": "plate", "condition": "drug", "hours": "h", **options})  # type: ignore[arg-type]
+
+
+def test_codes_follow_sorted_labels() -> None:
+    cells = make(frame())
+    assert cells.column("experiment").labels == ("a", "b")
+    assert cells.column("experiment").codes.tolist() == [1, 0, 1, 0]
+    assert cells.column("marker").labels == (1, 2, 10)
+    assert cells.hours is not None and cells.hours.dtype == np.float64
+    assert "4 cells" in repr(cells)
+
+
+def test_joint_labels_cannot_collide() -> None:
+    f = frame().assign(plate=["a", "a_x", "a", "a"], drug=["x_y", "y", "x", "x"])
+    joint = make(f).column(["experiment", "condition"])
+    assert joint.labels == (("a", "x"), ("a", "x_y"), ("a_x", "y"))
+    assert joint.codes.tolist() == [1, 2, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [object, "string", "category", "string[pyarrow]"])
+def test_every_kind_of_column_codes_alike(dtype: object) -> None:
+    f = frame()
+    f["plate"] = f["plate"].astype(dtype)
+    column = make(f).column("experiment")
+    assert column.labels == ("a", "b") and column.codes.tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "Int64", "int64[pyarrow]", "category"])
+def test_number_labels_stay_numbers(dtype: str) -> None:
+    f = frame()
+    f["plate"] = pd.Series([7, 3, 7, 3]).astype(dtype)
+    assert make(f).column("experiment").labels == (3, 7)
+
+
+def test_labels_decide_not_category_codes() -> None:
+    f = frame()
+    f["plate"] = pd.Categorical(f["plate"], categories=["zz", "b", "a"])
+    column = make(f).column("experiment")
+    assert column.labels == ("a", "b") and column.present() == ["a", "b"]
+
+
+@pytest.mark.parametrize("hole", [None, np.nan, pd.NA])
+@pytest.mark.parametrize("dtype", [object, "string", "category", "string[pyarrow]"])
+def test_missing_labels(hole: object, dtype: object) -> None:
+    f = frame()
+    f["plate"] = pd.Series(["b", hole, "b", hole], dtype=object).astype(dtype)
+    with pytest.raises(ValueError, match=r"'plate' in 2 of 4 rows"):
+        make(f)
+    column = make(f, missing="label").column("experiment")
+    assert column.labels == ("b", "missing") and column.codes.tolist() == [0, 1, 0, 1]
+
+
+def test_missing_label_does_not_merge_with_a_label_of_that_name() -> None:
+    f = frame()
+    f["plate"] = ["missing", None, "b", "b"]
+    with pytest.raises(ValueError, match="a label 'missing'"):
+        make(f, missing="label")
+
+
+def test_missing_values_are_counted_per_column() -> None:
+    f = frame()
+    f.loc[:1, "plate"] = None
+    f.loc[0, "h"] = np.nan
+    with pytest.raises(ValueError, match=r"'plate' in 2 of 4 rows, 'h' in 1 of 4 rows"):
+        make(f)
+    hours = make(f, missing="label").hours
+    assert hours is not None and np.isnan(hours[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"experiment": "well"}, r"experiment='well' is not a column; the table has plate, drug, h, marker"),
+        ({"hours": "time"}, r"hours='time' is not a column"),
+        ({"hours": "plate"}, r"hours='plate' has type .*, not numbers"),
+        ({"missing": "drop"}, r"missing='drop' is not a choice"),
+    ],
+)
+def test_bad_input(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(frame(), **options)
+
+
+def test_empty_infinite_and_repeated_columns() -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        make(frame().iloc[:0])
+    with pytest.raises(ValueError, match="infinite in 1 rows"):
+        make(frame().assign(h=[0, 1, np.inf, 2]))
+    twice = pd.concat([frame(), frame()[["plate"]]], axis=1)
+    with pytest.raises(ValueError, match="names 2 columns"):
+        make(twice)
+
+
+def test_unknown_column_lists_what_is_there() -> None:
+    with pytest.raises(ValueError, match=r"no column 'stain'; it has experiment, condition, plate, drug, h, marker"):
+        make(frame()).column("stain")
+
+
+def test_take_keeps_the_labels() -> None:
+    part = make(frame()).take(np.array([1, 3]))
+    assert len(part) == 2 and part.column("experiment").labels == ("a", "b")
+    assert part.column("experiment").present() == ["a"]
+    assert part.column("marker").labels == (1, 10)
+    assert part.hours is not None and part.hours.tolist() == [1.0, 3.0]
+
+
+def test_pickles() -> None:
+    cells = pickle.loads(pickle.dumps(make(frame())))
+    assert cells.column("condition").labels == ("x", "x_y", "y")
