@@ -42,9 +42,7 @@ def shortfalls(
         leak = sum(part.total * (part.leaky if part.part == BOTH else part.part == LEAKED) for part in parts)
         asked = round(leaky * batch_size, 1)
         if leak < asked - 1:
-            messages.append(
-                f"{asked:g} cells of each batch were asked from others than{where[3:]}; {leak:g} can be had."
-            )
+            messages.append(f"the others have {leak:g} cells for the {asked:g} asked of them in each batch{where}.")
         own = batch_size - leak
         if own > size.sum():
             messages.append(
