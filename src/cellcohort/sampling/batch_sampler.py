@@ -40,16 +40,18 @@ class BatchSampler:
         What the axes rule: each rank's batch by itself ("rank"), or the union of all ranks'
         batches of a step ("global"), which then share one experiment and one focal time, as
         negatives gathered across ranks require.
-    num_batches : int, optional
+    num_batches : int or "cover", optional
         Batches per epoch and rank. By default as many as the cells fill: an epoch without axes
-        repeats no cell and misses less than one batch of every rank.
+        repeats no cell and misses less than one batch of every rank. "cover" makes the epoch as
+        long as it takes to draw every cell at least once; `notes` then says what that costs.
     fixed : bool
         Yield the batches of epoch 0 in every pass, as validation wants.
 
     Attributes
     ----------
-    warnings : tuple of str
-        What the table cannot give as asked. Rank 0 also issues them as `ShortfallWarning`.
+    warnings, notes : tuple of str
+        What the table cannot give as asked (rank 0 also issues these as `ShortfallWarning`), and
+        what else is worth knowing.
 
     Raises
     ------
@@ -67,7 +69,7 @@ class BatchSampler:
         rank: int = 0,
         world_size: int = 1,
         scope: Literal["rank", "global"] = "rank",
-        num_batches: int | None = None,
+        num_batches: int | Literal["cover"] | None = None,
         fixed: bool = False,
     ) -> None:
         if scope not in ("rank", "global"):
@@ -76,7 +78,7 @@ class BatchSampler:
         self.batch_size = _whole("batch_size", batch_size, 1)
         self.seed = _whole("seed", seed, 0)
         self.epoch, self._first, self._fresh = 0, 0, True
-        self._per_epoch = None if num_batches is None else _whole("num_batches", num_batches, 1)
+        self._per_epoch = num_batches if num_batches in (None, "cover") else _whole("num_batches", num_batches, 1)
         self._schedule = self._plan(_whole("world_size", world_size, 1))
         self._take_place(rank, world_size)
         self.warnings = self._schedule.warnings
@@ -94,13 +96,18 @@ class BatchSampler:
         if rank >= world_size:
             raise ValueError(f"rank={rank} does not exist with world_size={world_size}; ranks count from 0.")
         n = self._schedule.n_batches
-        steps = n if self.scope == "global" else n // world_size
+        self.notes: tuple[str, ...] = ()
+        if self._per_epoch == "cover":
+            n, note = self._schedule.covering()
+            self.notes = (note,)
+        ranks = 1 if self.scope == "global" else world_size
+        steps = -(-n // ranks) if self._per_epoch == "cover" else n // ranks
         if self._per_epoch is None and steps == 0:
             raise ValueError(
                 f"{self._schedule.n_cells} cells fill {n} batches of batch_size={self.batch_size}, fewer than "
                 f"world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or set num_batches."
             )
-        self.num_batches = self._per_epoch or steps
+        self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
 
     def for_rank(self, rank: int, world_size: int) -> BatchSampler:
         """The sampler of another rank; shares the index of this one wherever it is the same."""
@@ -114,6 +121,17 @@ class BatchSampler:
     def n_cells(self) -> int:
         """Cells that may be drawn: those to which no axis gives weight or ratio 0."""
         return self._schedule.n_cells
+
+    @property
+    def strata_columns(self) -> list[str]:
+        """The columns whose labels tell strata apart, in the order of the axes."""
+        flat = [[name] if isinstance(name, str) else name for name in self._schedule.columns]
+        return list(dict.fromkeys(name for names in flat for name in names))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the index holds, the cell table not counted."""
+        return self._schedule.nbytes
 
     @property
     def sampler(self) -> BatchSampler:

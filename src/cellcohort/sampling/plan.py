@@ -8,17 +8,15 @@ that any batch can be drawn without drawing the ones before it.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from cellcohort.sampling.keyed import key_of, uniform
 from cellcohort.sampling.quota import BOTH, LEAKED, Quota
+from cellcohort.sampling.rounding import GOLDEN, PLASTIC, FlatQuotas, leaked_of, round_quotas, sum_by, within
 from cellcohort.sampling.strata import Strata
 
-GOLDEN = (math.sqrt(5) - 1) / 2  # steps of this fraction fill the unit interval most evenly
-PLASTIC = 0.7548776662466927  # the same for a second rotation that keeps no step with the first
 SHORTEST_CYCLE = 1024  # batches; lets spare places and small groups have their turns in small tables
 
 
@@ -57,6 +55,27 @@ class Plan:
         """Bytes of memory held."""
         return sum(array.nbytes for array in vars(self).values())
 
+    def length_that_covers(self, size: np.ndarray) -> int:
+        """The least number of batches that draws every cell of every stratum, wherever it begins."""
+        by_stratum = np.argsort(self.stratum, kind="stable")
+        row = np.repeat(np.arange(len(self)), np.diff(self.ptr))[by_stratum]
+        bounds = np.searchsorted(self.stratum[by_stratum], np.arange(len(size) + 1))
+        longest = 0
+        for s, cells in enumerate(size):
+            rows = row[bounds[s] : bounds[s + 1]]
+            if len(rows) == 0:
+                raise ValueError(f"{cells} cells are drawn by no batch of the cycle.")
+            laps, rest = divmod(int(cells), int(self.total[s]))
+            length = laps * len(self)
+            if rest:
+                taken = np.cumsum(np.tile(self.count[by_stratum[bounds[s] : bounds[s + 1]]], 2))
+                twice = np.concatenate([rows, rows + len(self)])
+                before = np.concatenate([[rows[-1] - len(self)], rows[:-1]])  # the epoch begins right after this row
+                start = taken[: len(rows)] - self.count[by_stratum[bounds[s] : bounds[s + 1]]]
+                length += int((twice[np.searchsorted(taken, start + rest)] - before).max())
+            longest = max(longest, length)
+        return longest
+
 
 def build_plan(strata: Strata, weights: np.ndarray, quotas: dict[int, list[Quota]], n_batches: int, seed: int) -> Plan:
     """Plan a cycle of about `n_batches` batches.
@@ -74,13 +93,13 @@ def build_plan(strata: Strata, weights: np.ndarray, quotas: dict[int, list[Quota
     turns[leaders] = np.maximum(1, np.rint(share * max(n_batches, SHORTEST_CYCLE)))
     leader, turn = _order_of_leaders(turns, seed)
 
-    flat = _FlatQuotas.of([(g, quota) for g in leaders for quota in quotas[g]])
+    flat = FlatQuotas.of([(g, quota) for g in leaders for quota in quotas[g]])
     row, section = _pairs(flat.leader, leader)
-    place, leaf, count = _round(flat, section, turn[row])
+    place, leaf, count = round_quotas(flat, section, turn[row])
     row, section, label = row[place], section[place], flat.label[leaf]
     leaked = np.where(flat.part[section] == LEAKED, count, 0)
     thin = flat.part[section] == BOTH
-    leaked[thin] = _leaked(place[thin], count[thin], flat.leaky[section[thin]], turn[row[thin]])
+    leaked[thin] = leaked_of(place[thin], count[thin], flat.leaky[section[thin]], turn[row[thin]])
     own = count - leaked
 
     key_of = strata.group * len(strata.levels) + strata.label
@@ -103,101 +122,12 @@ def _order_of_leaders(turns: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndar
     return group[order].astype(np.int32), turn[order]
 
 
-@dataclass(frozen=True)
-class _FlatQuotas:
-    """All quotas end to end: section `i` owns the leaves ``ptr[i]:ptr[i + 1]``."""
-
-    leader: np.ndarray
-    part: np.ndarray
-    leaky: np.ndarray
-    label: np.ndarray
-    whole: np.ndarray  # whole part of each leaf's target
-    end: np.ndarray  # running sum of the fractional parts, sections end to end
-    spare: np.ndarray  # places per section that the whole parts leave
-    ptr: np.ndarray
-    step: np.ndarray  # by how much the spare places move from one batch of the group to the next
-    offset: np.ndarray
-
-    @classmethod
-    def of(cls, sections: list[tuple[int, Quota]]) -> _FlatQuotas:
-        quota = [q for _, q in sections]
-        size = np.array([len(q.label) for q in quota])
-        ptr = np.concatenate([[0], np.cumsum(size)])
-        target = np.concatenate([q.target for q in quota])
-        whole = np.floor(target + 1e-9).astype(np.int64)
-        part = np.maximum(target - whole, 0.0)
-        spare = np.array([q.total for q in quota]) - np.add.reduceat(whole, ptr[:-1])
-        end = np.cumsum(part)
-        base = np.cumsum(spare) - spare
-        end += np.repeat(base - (end[ptr[:-1]] - part[ptr[:-1]]), size)
-        end[ptr[1:] - 1] = base + spare  # rid of rounding errors
-        equal = np.maximum.reduceat(part, ptr[:-1]) - np.minimum.reduceat(part, ptr[:-1]) < 1e-9
-        step = np.where(equal, [_coprime(n) / n for n in size], GOLDEN)
-        return cls(
-            leader=np.array([g for g, _ in sections]), part=np.array([q.part for q in quota]),
-            leaky=np.array([q.leaky for q in quota]), label=np.concatenate([q.label for q in quota]),
-            whole=whole, end=end, spare=spare, ptr=ptr, step=step, offset=np.where(equal, 0.5 / size, 0.25),
-        )  # fmt: skip
-
-
-def _coprime(n: int) -> int:
-    """A number near the golden section of n that has no factor in common with it."""
-    return next(a for a in range(max(1, round(n * GOLDEN)), 2 * n + 2) if math.gcd(a, n) == 1)
-
-
 def _pairs(section_leader: np.ndarray, leader: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Every (batch, section) that belong together; sections of one leader are neighbours."""
     first = np.searchsorted(section_leader, leader)
     n = np.searchsorted(section_leader, leader, side="right") - first
     row = np.repeat(np.arange(len(leader)), n)
-    return row, np.repeat(first, n) + _within(n)
-
-
-def _within(n: np.ndarray) -> np.ndarray:
-    """0..n[0]-1, 0..n[1]-1, and so on."""
-    return np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
-
-
-def _round(flat: _FlatQuotas, section: np.ndarray, turn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Whole numbers for every (batch, section): entries of (index of the pair, leaf, count).
-
-    Systematic rounding: the fractional parts lie end to end on a line, and the spare places are
-    points one apart on it, so every run of leaves gets the whole number below or above its sum.
-    """
-    theta = np.mod(flat.offset[section] + turn * flat.step[section], 1.0)
-    n = flat.spare[section]
-    base = np.cumsum(flat.spare) - flat.spare
-    point = np.repeat(base[section] + 1 - theta, n) + _within(n)
-    spare_leaf = np.searchsorted(flat.end, point)
-    has = np.flatnonzero(flat.whole)
-    first = np.searchsorted(has, flat.ptr)
-    m = (first[1:] - first[:-1])[section]
-    whole_leaf = has[np.repeat(first[:-1][section], m) + _within(m)]
-    pair = np.concatenate([np.repeat(np.arange(len(section)), m), np.repeat(np.arange(len(section)), n)])
-    leaf = np.concatenate([whole_leaf, spare_leaf])
-    count = np.concatenate([flat.whole[whole_leaf], np.ones(len(spare_leaf), np.int64)])
-    key, count = _sum_by(pair * len(flat.label) + leaf, count)
-    return key // len(flat.label), key % len(flat.label), count
-
-
-def _sum_by(key: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted distinct keys, and the sum of the counts of each."""
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-    return key[first], np.add.reduceat(count[order], first)
-
-
-def _leaked(place: np.ndarray, count: np.ndarray, leaky: np.ndarray, turn: np.ndarray) -> np.ndarray:
-    """How many of each entry's cells are leaked: the share `leaky` of every run of entries, rounded."""
-    if len(place) == 0:
-        return count
-    end = np.cumsum(count)
-    new = np.concatenate([[True], place[1:] != place[:-1]])
-    begin = np.maximum.accumulate(np.where(new, end - count, 0))
-    psi = np.mod(turn * PLASTIC, 1.0) * (1 - 1e-6) + 1e-9
-    upto = np.floor((end - begin) * leaky + psi)
-    return (upto - np.floor((end - begin - count) * leaky + psi)).astype(np.int64)
+    return row, np.repeat(first, n) + within(n)
 
 
 def _spread(
@@ -221,7 +151,7 @@ def _spread(
     entry = np.repeat(np.arange(len(count)), count)
     theta = np.mod(turn * GOLDEN + label * PLASTIC, 1.0)
     pool = label_end - label_begin - own
-    point = label_begin[entry] + (_within(count) + theta[entry]) * (pool / count)[entry]
+    point = label_begin[entry] + (within(count) + theta[entry]) * (pool / count)[entry]
     point += np.where(point >= own_begin[entry], own[entry], 0)
     return entry, order[np.searchsorted(end, point, side="right")]
 
@@ -234,7 +164,7 @@ def _assemble(
     by_label = np.argsort(strata.label, kind="stable")
     rank = np.empty(n, np.int64)
     rank[by_label] = np.arange(n)
-    key, count = _sum_by(row * n + rank[stratum], count)
+    key, count = sum_by(row * n + rank[stratum], count)
     row, stratum = key // n, by_label[key % n]
     order = np.argsort(stratum, kind="stable")
     running = np.cumsum(count[order]) - count[order]

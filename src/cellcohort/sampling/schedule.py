@@ -35,6 +35,8 @@ class Schedule:
         Cells that may be drawn: those to which no axis gives weight or ratio 0.
     n_batches : int
         Batches that these cells fill.
+    columns : tuple of (str or tuple of str)
+        The columns that tell strata apart.
     warnings : tuple of str
         What the table cannot give as asked.
 
@@ -72,7 +74,29 @@ class Schedule:
         self.warnings = shortfalls(self._strata, parts, column, asked, self._leaky, places)
         self._asked = {_name(axis): share for axis, share in zip(shares, ratios, strict=True)}
         self._group = _name(group) if group else None
+        self.columns = tuple(_name(axis) for axis in ([group] if group else []) + shares)
         self._weight = np.where(weights > 0, column.counts(), 0.0) if column else np.ones(1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return self._strata.nbytes + self._plan.nbytes
+
+    def covering(self) -> tuple[int, str]:
+        """Batches that draw every cell at least once, and what that costs, in words."""
+        if self._window is not None:
+            raise ValueError(
+                "num_batches='cover' cannot be promised with a window around a focal time, "
+                "which decides what is drawn; set a number, and see what it covers with coverage() or scripts/preview.py."
+            )
+        n, size = self._plan.length_that_covers(self._strata.size), self._strata.size
+        draws = self._plan.total / len(self._plan) * n / size
+        least, most = int(draws.argmin()), int(draws.argmax())
+        return n, (
+            f"{n} batches draw every cell at least once: on average {draws[least]:.1f} times in the least sampled of "
+            f"{len(size)} strata ({size[least]:,} cells), {draws[most]:.1f} times in the most sampled "
+            f"({size[most]:,} cells); {self.n_batches} batches hold as many cells as there are."
+        )
 
     def draw(self, epoch: int, number: int, share: int = 0, shares: int = 1) -> np.ndarray:
         """Positions of a batch, or of every `shares`-th of its places; int64 of shape (places / shares,)."""
