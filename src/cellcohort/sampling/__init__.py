@@ -7,6 +7,7 @@ from cellcohort.sampling.experiment_aware import ExperimentAware
 from cellcohort.sampling.flexible import FlexibleBatchSampler
 from cellcohort.sampling.shortfall import ShortfallWarning
 from cellcohort.sampling.temporal import TemporallyEnriched
+from cellcohort.sampling.track_capped import TrackCapped
 
 __all__ = [
     "Asked",
@@ -17,4 +18,5 @@ __all__ = [
     "FlexibleBatchSampler",
     "ShortfallWarning",
     "TemporallyEnriched",
+    "TrackCapped",
 ]

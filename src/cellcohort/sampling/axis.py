@@ -1,8 +1,9 @@
 """What an axis is: one rule for what a batch holds.
 
-There are three kinds, and a sampler composes any of them. A `GroupAxis` builds each batch around
-one label of a column, a `ShareAxis` gives every label of a column its share of the batch, and a
-`WindowAxis` gathers part of the batch around one value of a number. Write a new axis by deriving
+There are four kinds, and a sampler composes any of them. A `GroupAxis` builds each batch around
+one label of a column, a `ShareAxis` gives every label of a column its share of the batch, a
+`WindowAxis` gathers part of the batch around one value of a number, and a `CapAxis` keeps the cells
+of any one label few. Write a new axis by deriving
 from the kind that fits; nothing else needs to know of it.
 """
 
@@ -75,6 +76,15 @@ class WindowAxis(Axis):
     @abstractmethod
     def values(self, cells: CellTable) -> np.ndarray:
         """The numbers, float64 of shape (n_cells,); NaN where missing."""
+
+
+class CapAxis(Axis):
+    """A batch holds at most so many cells of any one label of the column, where there are enough labels."""
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """Cells of one label that a batch may hold."""
 
 
 def weights_by_label(option: str, given: Mapping[Hashable, float], column: Column) -> np.ndarray:

@@ -1,12 +1,9 @@
 """From a planned batch to the positions of its cells, compiled.
 
-Without a window, each stratum is walked along one pseudo-random cycle per epoch: a batch takes the
+Each stratum is walked along one pseudo-random cycle per epoch: a batch takes the
 next cells of it, wherever the batches before it stopped. So no cell comes a second time before all
 came once, and batches that follow each other share no cell.
-
-With a window, a stratum is cut into blocks of `CLASSES` neighbouring cells, and each block gives
-one cell to each class. Batches that follow each other draw from different classes, so they share
-no cell while there are enough, whatever their windows; when a class runs out, the next is used.
+Batches with a focal time are drawn in `windowed`.
 """
 
 from __future__ import annotations
@@ -14,11 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.keyed import mix, permuted
+from cellcohort.sampling.keyed import mix, permuted, stride
 
-CLASSES = 64
-_BITS = 6
-TOLERANCE = 1e-6  # hours; times that differ by less are the same time
+MOST_TRIES = 8  # cells looked at for each one needed before a cap gives way
 _U = np.uint64
 
 
@@ -40,116 +35,79 @@ def draw(order, start, stratum, count, before, key, share, shares, out):  # type
 
 
 @njit(cache=True, nogil=True)
-def focal_knot(knot, first, last, turn, key):  # type: ignore[no-untyped-def]
-    """One of the times ``knot[first:last]``, each having its turn; -1 if all are missing."""
-    n = last - first
-    index = turn % n
-    for _ in range(n):
-        index = permuted(index, n, mix(key, _U(turn // n)))
-        if np.isfinite(knot[first + index]):
-            return first + index
-    return -1
+def draw_capped(order, start, capped, most, stratum, count, before, key, share, shares, out):  # type: ignore[no-untyped-def]
+    """As `draw`, with at most `most` cells of one label of `capped` (codes by position), if there are.
 
-
-@njit(cache=True, nogil=True)
-def draw_windowed(  # type: ignore[no-untyped-def]
-    order, start, knot, knot_start, knot_ptr, stratum, count, focal, half_width, inside, number, key, share, shares, out
-):
-    """As `draw`, with `inside` cells of the batch at most `half_width` from `focal`, if there are."""
-    m = len(stratum)
-    low, high, begin, end = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
-    for entry in range(m):
-        s = stratum[entry]
-        size = start[s + 1] - start[s]
-        times = knot[knot_ptr[s] : knot_ptr[s + 1]]
-        begin[entry] = knot_start[knot_ptr[s] + np.searchsorted(times, focal - half_width - TOLERANCE)] - start[s]
-        end[entry] = (
-            knot_start[knot_ptr[s] + np.searchsorted(times, focal + half_width + TOLERANCE, "right")] - start[s]
-        )
-        within = end[entry] - begin[entry]
-        times = (count[entry] + size - 1) // size  # how often the most repeated cell must come
-        low[entry] = max((times - 1) * within, count[entry] - times * (size - within))
-        high[entry] = min(times * within, count[entry] - (times - 1) * (size - within))
-    wanted = _share_out(count, low, high, inside, number)
-
+    Cells of one label are neighbours in a stratum, and the walk takes long steps, so that few are
+    turned away. Their places go to cells that the walk will not reach for long.
+    """
     place = filled = 0
-    batch_key = mix(key, _U(number))
-    for entry in range(m):
-        s = stratum[entry]
-        size = start[s + 1] - start[s]
-        for part in range(2):
-            need = wanted[entry] if part == 0 else count[entry] - wanted[entry]
-            place, filled = _draw_part(
-                start[s], size, begin[entry], end[entry], part, need, number % CLASSES,
-                mix(key, _U(s)), mix(batch_key, _U(s)), place, filled, share, shares, out,
-            )  # fmt: skip
-    for i in range(filled):
-        out[i] = order[out[i]]
+    held = tally(count.sum())
+    for entry in range(len(stratum)):
+        s, need = stratum[entry], count[entry]
+        n = start[s + 1] - start[s]
+        stratum_key = mix(key, _U(s))
+        step, offset = stride(n, stratum_key), np.int64(stratum_key >> _U(2)) % n
+        tries = min(n, MOST_TRIES * (need + 8))
+        turned_away = np.empty(tries, np.int64)
+        taken = n_away = 0
+        for i in range(max(tries, need)):
+            far = need + (i - need + (n - need) // 2) % (n - need) if need <= i < n else i
+            rank = _jittered((offset + (before[entry] + far) % n * step) % n, n, stratum_key)
+            position = order[start[s] + rank]
+            if need <= n and not admit(held, capped[position], most):
+                turned_away[n_away] = position
+                n_away += 1
+                continue
+            if place % shares == share:
+                out[filled] = position
+                filled += 1
+            place, taken = place + 1, taken + 1
+            if taken == need:
+                break
+        place, filled = give_way(
+            held, capped, most, turned_away[:n_away], need - taken, place, filled, share, shares, out
+        )
 
 
 @njit(cache=True, nogil=True)
-def _share_out(count, low, high, inside, number):  # type: ignore[no-untyped-def]
-    """Share `inside` places out in proportion to `count`, between `low` and `high` of each entry."""
-    m = len(count)
-    total = count.sum()
-    wanted = np.empty(m, np.int64)
-    for entry in range(m):
-        wanted[entry] = min(max(count[entry] * inside // total, low[entry]), high[entry])
-    rest = min(max(inside, low.sum()), high.sum()) - wanted.sum()
-    step = 1 if rest > 0 else -1
-    while rest != 0:
-        room = 0
-        for entry in range(m):
-            room += wanted[entry] < high[entry] if step > 0 else wanted[entry] > low[entry]
-        each = max(1, abs(rest) // room)
-        for i in range(m):
-            entry = (i + number) % m
-            space = high[entry] - wanted[entry] if step > 0 else wanted[entry] - low[entry]
-            moved = min(each, space, abs(rest))
-            wanted[entry] += step * moved
-            rest -= step * moved
-    return wanted
-
-
-@njit(cache=True, nogil=True)
-def _blocks(begin, end):  # type: ignore[no-untyped-def]
-    return begin // CLASSES, (end - 1) // CLASSES - begin // CLASSES + 1 if end > begin else 0
-
-
-@njit(cache=True, nogil=True)
-def _draw_part(  # type: ignore[no-untyped-def]
-    begin_of, size, begin, end, part, need, first_class, stratum_key, batch_key, place, filled, share, shares, out
-):
-    """Draw `need` cells of one stratum inside (part 0) or outside (part 1) the ranks begin..end."""
-    if need == 0:
-        return place, filled
-    shift = np.int64(stratum_key % _U(CLASSES))
-    # the ranks to draw from are one or two runs of neighbours; of each, its first block and number of blocks
-    bounds = ((begin, end), (0, 0)) if part == 0 else ((0, begin), (end, size))
-    left, n_left = _blocks(bounds[0][0] + shift, bounds[0][1] + shift)
-    right, n_right = _blocks(bounds[1][0] + shift, bounds[1][1] + shift)
-    taken = 0
-    visit = 0
-    while True:
-        turned, t = 0, visit % CLASSES
-        for _ in range(_BITS):
-            turned = (turned << 1) | (t & 1)
-            t >>= 1
-        cell_class = first_class ^ turned
-        walk_key = mix(batch_key, _U(2 * visit + part))
-        for i in range(n_left + n_right):
-            j = permuted(i, n_left + n_right, walk_key)
-            block = left + j if j < n_left else right + j - n_left
-            offset = np.int64(_U(cell_class) ^ (mix(stratum_key, _U(block)) % _U(CLASSES)))
-            rank = block * CLASSES - shift + offset
-            lowest, highest = bounds[0] if j < n_left else bounds[1]
-            fits = lowest <= rank < highest
-            if fits:
+def give_way(held, capped, most, turned_away, missing, place, filled, share, shares, out):  # type: ignore[no-untyped-def]
+    """Fill the places that are missing with cells turned away, raising the cap one by one."""
+    while missing > 0:
+        most += 1
+        for i in range(len(turned_away)):
+            if turned_away[i] >= 0 and missing > 0 and admit(held, capped[turned_away[i]], most):
                 if place % shares == share:
-                    out[filled] = begin_of + rank
+                    out[filled] = turned_away[i]
                     filled += 1
-                place += 1
-                taken += 1
-                if taken == need:
-                    return place, filled
-        visit += 1
+                place, missing, turned_away[i] = place + 1, missing - 1, -1
+    return place, filled
+
+
+@njit(cache=True, nogil=True)
+def _jittered(rank, n, key):  # type: ignore[no-untyped-def]
+    """Swap neighbours within blocks of 16, so that the walk does not always bring the same cells together."""
+    block = rank >> 4
+    return rank if (block + 1) << 4 > n else np.int64(_U(rank) ^ (mix(key, _U(block)) & _U(15)))
+
+
+@njit(cache=True, nogil=True)
+def tally(n):  # type: ignore[no-untyped-def]
+    """An empty count of labels: a hash table of (label + 1, count) with room for n labels."""
+    size = 2
+    while size < 2 * n:
+        size *= 2
+    return np.zeros((size, 2), np.int64)
+
+
+@njit(cache=True, nogil=True)
+def admit(held, label, most):  # type: ignore[no-untyped-def]
+    """Count a cell of `label`, unless there are `most` of it."""
+    slot = np.int64(mix(_U(0), _U(label)) % _U(len(held)))
+    while held[slot, 0] != 0 and held[slot, 0] != label + 1:
+        slot = (slot + 1) % len(held)
+    if held[slot, 1] >= most:
+        return False
+    held[slot, 0] = label + 1
+    held[slot, 1] += 1
+    return True

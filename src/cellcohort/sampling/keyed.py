@@ -50,6 +50,25 @@ def permuted(index, n, key):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def stride(n, key):  # type: ignore[no-untyped-def]
+    """A step through 0..n-1 that meets every number once and keeps any few of them far apart.
+
+    Any q steps in a row land at least about ``n / (3 * q)`` apart, since the step is close to n
+    times a number whose continued fraction ends in ones (the three-gap theorem).
+    """
+    kind = key % _U(6)
+    step = np.int64(n / (np.float64(kind // _U(2)) + 1.618033988749895))
+    step = max(np.int64(1), step if kind % _U(2) == 0 else n - step)
+    while True:
+        a, b = step, n
+        while b:
+            a, b = b, a % b
+        if a == 1:
+            return step
+        step += 1
+
+
+@njit(cache=True)
 def uniform(key: np.uint64, values: np.ndarray) -> np.ndarray:
     """Numbers in [0, 1), one for each value of a uint64 array."""
     out = np.empty(values.size, np.float64)

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from cellcohort.cells import CellTable
-from cellcohort.sampling.axis import Axis, GroupAxis, ShareAxis, WindowAxis
+from cellcohort.sampling.axis import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
-from cellcohort.sampling.draw import draw, draw_windowed, focal_knot
+from cellcohort.sampling.draw import draw, draw_capped
 from cellcohort.sampling.keyed import key_of
 from cellcohort.sampling.plan import build_plan
 from cellcohort.sampling.quota import quotas
 from cellcohort.sampling.shortfall import shortfalls
 from cellcohort.sampling.strata import build_strata
+from cellcohort.sampling.windowed import draw_windowed, focal_knot
 
 
 class Schedule:
@@ -48,7 +49,7 @@ class Schedule:
 
     def __init__(self, cells: CellTable, axes: Mapping[str, Axis], places: int, seed: int) -> None:
         self._places, self._seed = places, seed
-        group, shares, self._window = _by_kind(cells, axes)
+        group, shares, self._window, cap = _by_kind(cells, axes)
         column = cells.column(group.column) if group else None
         weights = group.weights(column) if group and column else np.ones(1)
         asked = [(cells.column(axis.column), axis.shares(cells.column(axis.column))) for axis in shares]
@@ -64,8 +65,11 @@ class Schedule:
             )
         self.n_batches = self.n_cells // places
         hours = self._window.values(cells) if self._window else None
+        capped = cells.column(cap.column) if cap else None
+        self._capped: np.ndarray
+        self._capped, self._most = (capped.codes, cap.most) if cap and capped else (np.empty(0, np.int8), 0)
         positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
-        self._strata = build_strata(column, [c for c, _ in asked], hours, positions, len(cells))
+        self._strata = build_strata(column, [c for c, _ in asked], hours, capped, positions, len(cells))
         self._leaky = group.leaky if group else 0.0
         ratios = [share for _, share in asked]
         leaders = np.unique(self._strata.group)
@@ -87,7 +91,7 @@ class Schedule:
         if self._window is not None:
             raise ValueError(
                 "num_batches='cover' cannot be promised with a window around a focal time, "
-                "which decides what is drawn; set a number, and see what it covers with coverage() or scripts/preview.py."
+                "which decides what is drawn; set a number, and see with coverage() what it covers."
             )
         n, size = self._plan.length_that_covers(self._strata.size), self._strata.size
         draws = self._plan.total / len(self._plan) * n / size
@@ -106,15 +110,20 @@ class Schedule:
         stratum, count = plan.stratum[entries], plan.count[entries]
         out = np.empty(self._places // shares, np.int64)
         key = key_of(self._seed, epoch)
-        if self._window is None:
-            before = plan.before[entries] + lap * plan.total[stratum]
-            draw(strata.order, strata.start, stratum, count, before, key, share, shares, out)
-        else:
+        if self._window is not None:
             draw_windowed(
-                strata.order, strata.start, strata.knot, strata.knot_start, strata.knot_ptr, stratum, count,
-                self._focal(epoch, lap, row), self._window.half_width, self._inside(number), number,
+                strata.order, strata.start, strata.knot, strata.knot_start, strata.knot_ptr, self._capped, self._most,
+                stratum, count, self._focal(epoch, lap, row), self._window.half_width, self._inside(number), number,
                 key, share, shares, out,
             )  # fmt: skip
+            return out
+        before = plan.before[entries] + lap * plan.total[stratum]
+        if self._most:
+            draw_capped(
+                strata.order, strata.start, self._capped, self._most, stratum, count, before, key, share, shares, out
+            )
+        else:
+            draw(strata.order, strata.start, stratum, count, before, key, share, shares, out)
         return out
 
     def asked(self, epoch: int, number: int) -> Asked:
@@ -149,23 +158,27 @@ class Schedule:
         return int(whole) + int((number + 1) * part) - int(number * part)
 
 
-def _by_kind(cells: CellTable, axes: Mapping[str, Axis]) -> tuple[GroupAxis | None, list[ShareAxis], WindowAxis | None]:
+def _by_kind(
+    cells: CellTable, axes: Mapping[str, Axis]
+) -> tuple[GroupAxis | None, list[ShareAxis], WindowAxis | None, CapAxis | None]:
     """Check the axes against the table and sort them by kind; the order of their names decides, not of typing."""
-    kinds: dict[type[Axis], list[Any]] = {GroupAxis: [], ShareAxis: [], WindowAxis: []}
+    kinds: dict[type[Axis], list[Any]] = {GroupAxis: [], ShareAxis: [], WindowAxis: [], CapAxis: []}
     for name, axis in sorted(axes.items()):
         kind = next((kind for kind in kinds if isinstance(axis, kind)), None)
         if kind is None:
             raise ValueError(f"axes[{name!r}]={axis!r} is no axis; use one such as ExperimentAware().")
         axis.check(cells)
         kinds[kind].append(axis)
-    for kind, remedy in ((GroupAxis, "name several columns in one axis, column=[a, b]"), (WindowAxis, "drop one")):
+    several = "name several columns in one axis, column=[a, b]"
+    for kind, remedy in ((GroupAxis, several), (WindowAxis, "drop one"), (CapAxis, several)):
         if len(kinds[kind]) > 1:
             both = " and ".join(map(repr, kinds[kind]))
             raise ValueError(f"{both} are both a {kind.__name__}, and a batch has room for one; {remedy}.")
     columns = [_name(axis) for axis in kinds[ShareAxis]]
     if len(set(columns)) < len(columns):
         raise ValueError(f"two axes share out one column, {columns}; drop one of them.")
-    return next(iter(kinds[GroupAxis]), None), kinds[ShareAxis], next(iter(kinds[WindowAxis]), None)
+    group, window, cap = (next(iter(kinds[kind]), None) for kind in (GroupAxis, WindowAxis, CapAxis))
+    return group, kinds[ShareAxis], window, cap
 
 
 def _name(axis: Axis) -> Any:

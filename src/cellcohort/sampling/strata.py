@@ -52,14 +52,19 @@ class Strata:
 
 
 def build_strata(
-    group: Column | None, shares: list[Column], hours: np.ndarray | None, positions: np.ndarray | None, n_cells: int
+    group: Column | None,
+    shares: list[Column],
+    hours: np.ndarray | None,
+    cap: Column | None,
+    positions: np.ndarray | None,
+    n_cells: int,
 ) -> Strata:
     """Sort cells by what the axes tell apart.
 
     Parameters
     ----------
-    group, shares, hours
-        What the axes look at, of all cells.
+    group, shares, hours, cap
+        What the axes look at, of all cells. Cells that only `cap` tells apart are sorted by it.
     positions : numpy.ndarray of int or None
         The cells that may be drawn; None for all `n_cells`.
     """
@@ -70,12 +75,15 @@ def build_strata(
     levels, label = np.unique(present[:, first:], axis=0, return_inverse=True)
     start = np.concatenate([[0], np.cumsum(np.bincount(code, minlength=len(present)))])
     knots: tuple[np.ndarray, ...] = (np.empty(0), np.empty(0, np.int64), np.zeros(len(start), np.int64))
+    ranks = _count_up(order)
+    if cap is not None:
+        ranks = _stable_order(cap.codes[order], len(cap.labels), ranks)
     if hours is None:
-        order = order[_stable_order(code, len(present), _count_up(order))]
+        order = order[_stable_order(code, len(present), ranks)]
     else:
         known = hours if positions is None else hours[positions]
         time, times = pd.factorize(np.where(np.isnan(known), NEVER, known), sort=True)
-        ranks = _stable_order(time, len(times), _count_up(order))
+        ranks = _stable_order(time, len(times), ranks)
         ranks = _stable_order(code, len(present), ranks)
         knots = _knots(time[ranks], times, start)
         order = order[ranks]
