@@ -1,0 +1,253 @@
+"""Windows of tracked features: the anchors, their positives in time, and the views of both."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from math import isfinite
+from multiprocessing.context import get_spawning_popen
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from cellcohort.augment import Augment, draws
+from cellcohort.cells import CellTable
+
+Positive = Literal["track_or_view", "track", "view"]
+LIGHT = Augment()
+_TICKS = 1_000_000  # per hour, of the clock that tells times apart
+
+
+class TrackWindows(Dataset[dict[str, Any]]):
+    """Windows of the features of tracked cells, as anchors with a positive each.
+
+    The anchor of a cell is the window of the last `frames` recorded frames of its track up to its
+    own; a young track repeats its first frame at the front, and frames that were not recorded are
+    skipped. The positive is the window at a later frame of the track, drawn evenly among those
+    recorded `tau_hours` later and never the anchor's own. Both are augmented, by draws of their own.
+
+    Every draw is keyed by (seed, epoch, row of the whole table): a run repeats exactly whatever the
+    workers and the batch, and a subset gives its cells the positives that they have in the whole.
+
+    Parameters
+    ----------
+    cells : CellTable
+        With hours and tracks, its rows in the order of tracks and, inside a track, of hours.
+    features : numpy.ndarray of float32, shape (n_cells, n_features)
+        In any unit; no missing values.
+    names : sequence of str
+        Names of the features.
+    frames : int
+        Frames in a window, K.
+    tau_hours : (float, float)
+        Least and greatest time from anchor to positive, in hours, both inclusive.
+    positive : {"track_or_view", "track", "view"}
+        "track_or_view" takes a second view of the anchor's own window where the track has no frame
+        `tau_hours` later; "track" leaves such cells out of `cells`, so that they are no anchors;
+        "view" always takes a second view, and needs no `tau_hours`.
+    augment : Augment
+        What makes two views of a window differ.
+    seed : int
+        Key of the positives and the views.
+    whole : str
+        Column of `cells` whose groups :func:`cellcohort.split.split` never cuts in two.
+
+    Attributes
+    ----------
+    cells : CellTable
+        The cells that can be anchors; positions 0..n-1 of the dataset.
+    shape : (int, int)
+        Features and frames of a window.
+
+    Raises
+    ------
+    ValueError
+        An option is out of range, the table has no hours or tracks or is in another order, features
+        are missing, or no cell at all has a positive `tau_hours` later.
+    """
+
+    def __init__(
+        self,
+        cells: CellTable,
+        features: np.ndarray,
+        names: Sequence[str],
+        frames: int = 6,
+        tau_hours: Sequence[float] = (0.5, 2.0),
+        positive: Positive = "track_or_view",
+        augment: Augment = LIGHT,
+        seed: int = 0,
+        whole: str = "track",
+    ) -> None:
+        _check_options(frames, tau_hours, positive, augment, seed)
+        low, high = map(float, tau_hours)
+        if features.shape != (len(cells), len(names)) or not len(names):
+            raise ValueError(
+                f"features have shape {features.shape}; {len(cells)} cells and {len(names)} names need "
+                f"({len(cells)}, {len(names)}), with at least one feature."
+            )
+        if not np.isfinite(features).all():
+            raise ValueError("features have missing or infinite values; fill or drop these rows.")
+        clock, first = _clock(cells, high)
+        self.names, self.shape = tuple(names), (len(names), frames)
+        self.positive, self.augment, self.seed, self.whole = positive, augment, seed, whole
+        self._low, self._high = round(low * _TICKS) - 1, round(high * _TICKS) + 1
+        # tensors, because these are moved to shared memory when they are sent to a worker process
+        self._features = torch.from_numpy(np.ascontiguousarray(features, np.float32))
+        self._clock, self._first = torch.from_numpy(clock), torch.from_numpy(first)
+        self._mean, self._spread = _moments(self._features.numpy())
+        rows = np.arange(len(cells))
+        if positive != "view":
+            start, stop = self._later(rows)
+            if not (stop > start).any():
+                steps = np.diff(clock)[first[1:] < rows[1:]] / _TICKS
+                apart = f"{np.median(steps):g} hours apart" if len(steps) else "one to a track"
+                raise ValueError(
+                    f"no cell has a frame of its track {low:g} to {high:g} hours later (tau_hours); "
+                    f"frames are {apart}. Widen tau_hours, or use positive='view'."
+                )
+            rows = np.flatnonzero(stop > start) if positive == "track" else rows
+        self._cells: CellTable | None = cells if len(rows) == len(cells) else cells.take(rows)
+        self._rows = torch.from_numpy(rows)
+
+    @property
+    def cells(self) -> CellTable:
+        if self._cells is None:
+            raise RuntimeError("a loader's worker process holds the features only; read `cells` in the main process.")
+        return self._cells
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"TrackWindows({len(self):,} cells, {self.shape[0]} features x {self.shape[1]} frames)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the table of cells where a process is being started: workers need features only."""
+        starting = get_spawning_popen() is not None
+        return {**self.__dict__, "_cells": None} if starting else self.__dict__.copy()
+
+    def subset(self, positions: np.ndarray) -> TrackWindows:
+        """The dataset of some cells, which become positions 0..n-1.
+
+        Windows and positives still come from the whole track, so keep tracks whole where that matters.
+        """
+        positions = self._checked_positions(positions)
+        part = copy.copy(self)
+        part._cells, part._rows = self.cells.take(positions), self._rows[torch.from_numpy(positions)]
+        return part
+
+    def statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of every feature over the cells of this dataset, float32 (n_features,) each."""
+        return _moments(self._features.numpy()[self._rows.numpy()])
+
+    def windows(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
+        """The windows of some cells as recorded, without augmentation; float32 (n, n_features, n_frames)."""
+        return self._windows(self._rows.numpy()[self._checked_positions(positions)])
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """One cell, as a batch of one."""
+        return self.__getitems__([position])
+
+    def __getitems__(self, positions: Sequence[int] | np.ndarray) -> dict[str, Any]:
+        """The tensors of one batch.
+
+        Parameters
+        ----------
+        positions : Batch or sequence of int
+            A :class:`~cellcohort.sampling.batch.Batch` says its epoch and step; any other sequence
+            stands for epoch 0, step 0.
+
+        Returns
+        -------
+        dict
+            "anchor" and "positive", float32 (n, n_features, n_frames); "meta", a dict of "position"
+            (int64 (n,)), "epoch", "step" (int) and "tau_hours" (float32 (n,), NaN where the positive
+            is a second view).
+
+        Raises
+        ------
+        IndexError, TypeError
+            A position is not in 0..len-1, or not a whole number.
+        """
+        epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
+        position = self._checked_positions(positions)
+        rows, clock = self._rows.numpy()[position], self._clock.numpy()
+        later = rows
+        if self.positive != "view":
+            start, stop = self._later(rows)
+            drawn = start + (draws((self.seed, epoch, 0), rows, 1)[:, 0] * (stop - start)).astype(np.int64)
+            later = np.where(stop > start, drawn, rows)
+        tau = np.where(later > rows, (clock[later] - clock[rows]) / _TICKS, np.nan).astype(np.float32)
+        anchor, positive = (
+            self.augment(self._windows(at), self._mean, self._spread, (self.seed, epoch, view), rows)
+            for view, at in ((1, rows), (2, later))
+        )
+        where, tau_hours = torch.from_numpy(position), torch.from_numpy(tau)
+        meta = {"position": where, "epoch": epoch, "step": step, "tau_hours": tau_hours}
+        return {"anchor": torch.from_numpy(anchor), "positive": torch.from_numpy(positive), "meta": meta}
+
+    def _windows(self, rows: np.ndarray) -> np.ndarray:
+        back = rows[:, None] - np.arange(self.shape[1] - 1, -1, -1)
+        recorded = np.maximum(back, self._first.numpy()[rows][:, None])
+        return np.ascontiguousarray(self._features.numpy()[recorded].transpose(0, 2, 1))
+
+    def _later(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First and past-the-last row of the possible positives of some rows; equal where there is none."""
+        clock = self._clock.numpy()
+        start = np.maximum(np.searchsorted(clock, clock[rows] + self._low, "left"), rows + 1)
+        stop = np.searchsorted(clock, clock[rows] + self._high, "right")
+        return start, np.maximum(start, stop)
+
+    def _checked_positions(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
+        position = np.array(positions)
+        if position.size and position.dtype.kind not in "iu":
+            raise TypeError(f"positions have type {position.dtype}; use whole numbers, np.flatnonzero(mask) for a mask.")
+        if position.size and (position.min() < 0 or position.max() >= len(self)):
+            raise IndexError(f"positions reach from {position.min()} to {position.max()}; use 0 to {len(self) - 1}.")
+        return position.astype(np.int64)
+
+
+def _check_options(frames: int, tau_hours: Sequence[float], positive: str, augment: Augment, seed: int) -> None:
+    if frames < 1:
+        raise ValueError(f"frames={frames} leaves no frame in a window; use 1 or more.")
+    if seed < 0:
+        raise ValueError(f"seed={seed} must be 0 or more.")
+    if positive not in get_args(Positive):
+        raise ValueError(f"positive={positive!r} is not a choice; use one of {', '.join(get_args(Positive))}.")
+    if len(tau_hours) != 2 or not all(map(isfinite, tau_hours)) or not 0 <= tau_hours[0] <= tau_hours[1] > 0:
+        raise ValueError(
+            f"tau_hours={list(tau_hours)} must be two times in hours, 0 <= least <= greatest and greatest above 0, "
+            "such as [0.5, 2.0]."
+        )
+    if positive != "track" and not augment.changes:
+        raise ValueError(
+            f"positive={positive!r} with noise, scaling and dropout all 0 would pair cells with themselves; "
+            "turn one of them up, or use positive='track'."
+        )
+
+
+def _clock(cells: CellTable, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """A time of every row that rises along the whole table, and the first row of its track.
+
+    Tracks follow each other by more than `high` hours, so one binary search finds later frames of a track.
+    """
+    if cells.hours is None or not cells.has("track"):
+        raise ValueError("windows need the hours and the track of every cell; name both columns of the table.")
+    if np.isnan(cells.hours).any():
+        raise ValueError(f"hours are missing in {int(np.isnan(cells.hours).sum())} rows; fill or drop these rows.")
+    codes = cells.column("track").codes
+    starts = np.concatenate([[True], codes[1:] != codes[:-1]])
+    falls = ~starts[1:] & (np.diff(cells.hours) <= 0)
+    if starts.sum() != len(np.unique(codes)) or falls.any():
+        raise ValueError("rows are not in the order of track and hours, with one row per time; sort the table first.")
+    ticks = np.rint((cells.hours - cells.hours.min()) * _TICKS).astype(np.int64)
+    apart = int(ticks.max()) + round(high * _TICKS) + 10
+    first = np.maximum.accumulate(np.where(starts, np.arange(len(cells)), 0))
+    return ticks + (np.cumsum(starts) - 1) * apart, first
+
+
+def _moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    mean, std = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
+    return mean.astype(np.float32), std.astype(np.float32)
