@@ -1,0 +1,223 @@
+"""A simulated time course of tracked, dividing cells, with the truth that was planted in it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cellcohort.augment import Augment
+from cellcohort.data.tracks import load_tracks
+from cellcohort.windows import LIGHT, Positive, TrackWindows
+
+EXPERIMENTS = ("plate_1", "plate_2", "plate_3", "plate_4")
+CONDITIONS = ("rare_drug", "mock", "infected")
+UP_TO = (0.05, 0.525)  # share of the cells at which "mock" begins, and "infected"
+ONSET_HOURS = (20.0, np.nan, 12.0)
+RESPONSE = ((-0.4, 0.9), (0.0, 0.0), (0.9, 0.3))  # direction and size of a full response
+LATENTS = ("size", "motility", "identity_1", "identity_2", "response_1", "response_2")
+FEATURES = (
+    *("area", "perimeter", "eccentricity", "solidity", "nucleus_area", "nucleus_intensity", "texture_contrast"),
+    *("texture_entropy", "er_intensity", "mito_intensity", "mito_texture", "lipid_count", "granularity"),
+    *("speed", "turning", "neighbours"),
+)
+INTERVAL_MINUTES = 30
+LAST = 96  # frame, at 48 hours
+SHORTEST = 20  # frames of a track
+_MARK = b"cellcohort_demo"
+
+
+def simulate(seed: int = 0, founders: int = 130) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Simulate tracked cells.
+
+    Cells grow, divide in two and wander; daughters inherit most of what tells their mother from
+    other cells. A founder and its descendants share one condition. Some hours into the movie, at an
+    onset of its own, a cell begins to respond: "infected" cells about 12 h and "rare_drug" cells
+    about 20 h in, each in its own direction; "mock" cells never. Every experiment then shifts,
+    stretches and blurs each feature by amounts of its own, which together exceed a response.
+
+    Parameters
+    ----------
+    seed : int
+        The same seed gives the same tables.
+    founders : int
+        Cells that start a family, in each experiment; at least 40.
+
+    Returns
+    -------
+    table : pandas.DataFrame
+        One row per cell and frame: "experiment", "condition", "t" (frames of 30 minutes, 0 to 96),
+        "track_id" and "parent_track_id" (0 for founders), which repeat between experiments,
+        "lineage_id" (the family), and the features.
+    truth : pandas.DataFrame
+        The same rows: "experiment", "track_id", "t", the latent variables before any effect of the
+        experiment, "phase" of the cell cycle (0 to 1), "response" (0 to 1) and "onset_hours" (NaN for mock).
+    """
+    if founders < 40:
+        raise ValueError(f"founders={founders} are too few for a condition of 5 %; use 40 or more.")
+    rng = np.random.default_rng((seed, len(EXPERIMENTS)))
+    linear, bent = rng.normal(size=(2, len(LATENTS), len(FEATURES))) / np.sqrt(len(LATENTS))
+    for latent, feature in (("size", "area"), ("size", "nucleus_area"), ("motility", "speed")):
+        linear[LATENTS.index(latent), FEATURES.index(feature)] = 1.0
+    parts = []
+    for number, experiment in enumerate(EXPERIMENTS):
+        rng = np.random.default_rng((seed, number))
+        rows = _experiment(rng, founders)
+        latents = rows[list(LATENTS)].to_numpy()
+        clean = latents @ linear + 0.5 * np.tanh(latents @ bent)
+        n = len(FEATURES)
+        offset, gain, noise = rng.normal(0, 1.2, n), np.exp(rng.normal(0, 0.3, n)), rng.uniform(0.3, 0.9, n)
+        seen = offset + gain * clean + noise * rng.normal(size=clean.shape)
+        rows[list(FEATURES)] = seen.astype(np.float32)
+        rows.insert(0, "experiment", experiment)
+        parts.append(rows)
+    rows = pd.concat(parts, ignore_index=True)
+    known = ["experiment", "condition", "t", "track_id", "parent_track_id", "lineage_id", *FEATURES]
+    planted = ["experiment", "track_id", "t", *LATENTS, "phase", "response", "onset_hours"]
+    return rows[known], rows[planted]
+
+
+def _experiment(rng: np.random.Generator, founders: int) -> pd.DataFrame:
+    """The rows of one experiment without its effect on the features, sorted by track and frame."""
+    tracks = _families(rng, founders)
+    n, length = len(tracks), (tracks["end"] - tracks["start"] + 1).to_numpy()
+    condition = _conditions(rng, tracks["lineage_id"].to_numpy(), length)
+    onset = np.array(ONSET_HOURS)[condition] + rng.normal(0, 2.0, founders)[tracks["lineage_id"] - 1]
+    onset += rng.normal(0, 0.5, n)
+    walk = np.empty((n, LAST + 1))
+    walk[:, 0] = rng.normal(size=n)
+    for frame in range(1, LAST + 1):
+        walk[:, frame] = 0.9 * walk[:, frame - 1] + np.sqrt(1 - 0.9**2) * rng.normal(size=n)
+
+    of = np.repeat(np.arange(n), length)
+    age = np.arange(len(of)) - np.repeat(np.cumsum(length) - length, length)
+    rows = tracks.iloc[of].reset_index(drop=True)
+    t = rows["start"].to_numpy() + age
+    since = np.nan_to_num(t * INTERVAL_MINUTES / 60 - onset[of], nan=-1.0)
+    response = np.where(since > 0, 1 - np.exp(-np.maximum(since, 0) / 4), 0.0)
+    phase = np.minimum(rows["phase"].to_numpy() + age / rows["cycle"].to_numpy(), 1.0)
+    direction = np.array(RESPONSE)[condition[of]] * response[:, None]
+    made = {
+        "condition": np.array(CONDITIONS)[condition[of]],
+        "t": t,
+        "size": 3 * (2**phase - 1.44) + 0.3 * rows["identity_1"],
+        "motility": walk[of, age] - 0.5 * response,
+        "response_1": direction[:, 0],
+        "response_2": direction[:, 1],
+        "phase": phase,
+        "response": response,
+        "onset_hours": onset[of],
+    }
+    return rows.assign(**made).drop(columns=["start", "end", "cycle"])
+
+
+def _families(rng: np.random.Generator, founders: int) -> pd.DataFrame:
+    """One row per track: first and last frame, mother, family, cycle length, phase at birth, identity."""
+    mother, lineage = np.zeros(founders, int), np.arange(1, founders + 1)
+    start, phase = np.maximum(rng.integers(-90, LAST + 2 - SHORTEST, founders), 0), rng.uniform(0, 0.9, founders)
+    identity = rng.normal(size=(founders, 2))
+    generations, born = [], 0
+    while len(start):
+        n = len(start)
+        cycle = np.clip(rng.normal(48, 12, n), 24, 90)
+        division = start + np.maximum(np.rint(cycle * (1 - phase)).astype(int), SHORTEST) - 1
+        divides = division + SHORTEST <= LAST
+        end = np.where(divides, division, LAST)
+        lost = rng.random(n) < 0.2
+        end = np.where(lost, rng.integers(start + SHORTEST - 1, end + 1), end)
+        track = born + np.arange(1, n + 1)
+        born += n
+        rows = {"track_id": track, "parent_track_id": mother, "lineage_id": lineage, "start": start, "end": end}
+        rows |= {"cycle": cycle, "phase": phase, "identity_1": identity[:, 0], "identity_2": identity[:, 1]}
+        generations.append(pd.DataFrame(rows))
+        two = np.repeat(np.flatnonzero(divides & ~lost), 2)
+        mother, lineage, start, phase = track[two], lineage[two], end[two] + 1, np.zeros(len(two))
+        identity = 0.8 * identity[two] + 0.6 * rng.normal(size=(len(two), 2))
+    return pd.concat(generations, ignore_index=True)
+
+
+def _conditions(rng: np.random.Generator, lineage: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Condition of every track: whole families, so that each condition has its share of the cells."""
+    size = np.bincount(lineage - 1, weights=length)
+    order = rng.permutation(len(size))
+    middle = (np.cumsum(size[order]) - size[order] / 2) / size.sum()
+    condition = np.empty(len(size), int)
+    condition[order] = np.searchsorted(UP_TO, middle, side="right")
+    return condition[lineage - 1]
+
+
+def load_demo(
+    path: str | Path = "outputs/demo",
+    simulation_seed: int = 0,
+    founders: int = 130,
+    frames: int = 6,
+    tau_hours: Sequence[float] = (0.5, 2.0),
+    positive: Positive = "track_or_view",
+    augment: Augment = LIGHT,
+    seed: int = 0,
+) -> TrackWindows:
+    """Simulated cells, written on first use and then read as any table of tracks is.
+
+    Parameters
+    ----------
+    path : str or Path
+        Directory of ``tracks.parquet`` and ``truth.parquet``; written anew when the simulation or
+        its options have changed, and safe to be written by several processes at once.
+    simulation_seed, founders : int
+        See :func:`simulate`.
+    frames, tau_hours, positive, augment, seed
+        The window, the positives and the views: see :class:`~cellcohort.windows.TrackWindows`.
+
+    Raises
+    ------
+    ValueError
+        An option is out of range, or `path` holds a file of one of these names from elsewhere.
+    """
+    tracks, truth = Path(path) / "tracks.parquet", Path(path) / "truth.parquet"
+    options = f"{simulation_seed} {founders}".encode()
+    fingerprint = hashlib.sha256(Path(__file__).read_bytes() + options).hexdigest().encode()
+    if any(_fingerprint(file) != fingerprint for file in (tracks, truth)):
+        for file, frame in zip((tracks, truth), simulate(simulation_seed, founders), strict=True):
+            _write(frame, file, fingerprint)
+    columns = {"time": "t", "track": "track_id", "lineage": "lineage_id", "features": list(FEATURES)}
+    windows = load_tracks(
+        tracks,
+        columns,
+        INTERVAL_MINUTES,
+        frames=frames,
+        tau_hours=tau_hours,
+        positive=positive,
+        augment=augment,
+        seed=seed,
+    )
+    if _fingerprint(tracks) != fingerprint:
+        raise ValueError(f"another run rewrote {tracks} with other options; give each its own data.path.")
+    return windows
+
+
+def _fingerprint(file: Path) -> bytes | None:
+    if not file.exists():
+        return None
+    mark = (pq.read_schema(file).metadata or {}).get(_MARK)
+    if mark is None:
+        raise ValueError(f"{file} was not written by the demo and is left as it is; say another data.path.")
+    return mark
+
+
+def _write(frame: pd.DataFrame, file: Path, fingerprint: bytes) -> None:
+    """Write beside and rename, so that no process ever reads half a file."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    try:
+        pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), _MARK: fingerprint}), beside)
+        os.replace(beside, file)
+    finally:
+        beside.unlink(missing_ok=True)

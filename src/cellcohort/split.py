@@ -1,0 +1,90 @@
+"""Training and validation cells that share no track."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cellcohort.windows import TrackWindows
+
+
+def split(
+    dataset: TrackWindows,
+    by: str = "track",
+    fraction: float = 0.2,
+    held_out: Sequence[Any] | None = None,
+    seed: int = 0,
+) -> tuple[TrackWindows, TrackWindows]:
+    """Divide the cells of a dataset, never cutting a track (or a lineage, where these are known) in two.
+
+    Parameters
+    ----------
+    dataset : TrackWindows
+    by : {"track", "experiment"}
+        "track" divides the tracks of every experiment, so that each has cells in both parts unless
+        it has one track only, which is then for training; "experiment" holds out whole experiments.
+    fraction : float
+        Share of the cells (by track, in each experiment) or of the experiments for validation, above
+        0 and below 1, as near as whole tracks or experiments come to it.
+    held_out : sequence of labels, optional
+        With ``by="experiment"``, the experiments for validation, instead of a `fraction` of them.
+    seed : int
+        Decides which tracks or experiments are held out.
+
+    Returns
+    -------
+    train, validation : TrackWindows
+
+    Raises
+    ------
+    ValueError
+        An option is out of range, an experiment is not in the table, or a part would be empty.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction={fraction} must be above 0 and below 1.")
+    if by == "track":
+        if held_out is not None:
+            raise ValueError(f"held_out={held_out} names experiments; use by='experiment', or leave it out.")
+        validation = _by_track(dataset, fraction, seed)
+    elif by == "experiment":
+        validation = _by_experiment(dataset, fraction, held_out, seed)
+    else:
+        raise ValueError(f"by={by!r} is not a choice; use 'track' or 'experiment'.")
+    for part, mask in (("training", ~validation), ("validation", validation)):
+        if not mask.any():
+            raise ValueError(
+                f"no cell is left for {part} (by={by!r}, fraction={fraction}, held_out={held_out}); "
+                "hold out other experiments, or split by='track' a table with more than one track."
+            )
+    return dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(validation))
+
+
+def _by_experiment(dataset: TrackWindows, fraction: float, held_out: Sequence[Any] | None, seed: int) -> np.ndarray:
+    column = dataset.cells.column("experiment")
+    present = column.present()
+    if held_out is None:
+        n = min(max(round(fraction * len(present)), 1), len(present) - 1)
+        chosen = [present[i] for i in np.random.default_rng((seed, 0)).permutation(len(present))[:n]]
+    else:
+        chosen = [held_out] if isinstance(held_out, str | int) else list(held_out)
+        if unknown := [label for label in chosen if label not in present]:
+            raise ValueError(f"held_out={unknown}: no such experiment; the table has {present}.")
+    return np.isin(column.codes, [column.labels.index(label) for label in chosen])
+
+
+def _by_track(dataset: TrackWindows, fraction: float, seed: int) -> np.ndarray:
+    cells = dataset.cells
+    groups = cells.column(dataset.whole).codes
+    experiments = cells.column("experiment").codes if cells.has("experiment") else np.zeros(len(cells), int)
+    chosen: list[np.ndarray] = []
+    for experiment in np.unique(experiments):
+        of_experiment, size = np.unique(groups[experiments == experiment], return_counts=True)
+        if len(size) == 1:
+            continue
+        order = np.random.default_rng((seed, 1, experiment)).permutation(len(size))
+        reached = np.cumsum(size[order])[:-1]
+        n = 1 + int(np.argmin(np.abs(reached - fraction * size.sum())))
+        chosen.append(of_experiment[order[:n]])
+    return np.isin(groups, np.concatenate(chosen)) if chosen else np.zeros(len(cells), bool)
