@@ -14,7 +14,7 @@ from numba import njit
 
 from cellcohort.cells import Column
 from cellcohort.sampling.batch import Asked
-from cellcohort.sampling.draw import TOLERANCE
+from cellcohort.sampling.windowed import TOLERANCE
 
 MOST_LABELS = 20  # columns with more are summed up instead of told label by label
 _ROUNDING = 1 + 1e-6  # cells by which a count may miss its target without being short
