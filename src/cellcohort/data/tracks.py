@@ -221,11 +221,9 @@ def _check_rows(frame: pd.DataFrame, named: dict[str, str]) -> None:
     twice = np.flatnonzero(same & (np.diff(frame["hours"]) == 0))
     if len(twice):
         row = frame.iloc[twice[0]]
-        shown = [named[key] for key in ("experiment", "track", "time") if key in named]
-        example = ", ".join(f"{name}={row[name]}" for name in shown)
         raise ValueError(
-            f"{len(twice)} rows repeat the track and time of another row, such as {example}. Keep one of each, "
-            "or map the column that tells the tracks apart."
+            f"{len(twice)} rows repeat the track and time of another row, such as track {row['track']} at "
+            f"{named['time']}={row[named['time']]}. Keep one of each, or map the column that tells the tracks apart."
         )
     if "lineage" in named:
         split = np.flatnonzero(same & (np.diff(frame["lineage"].cat.codes) != 0))
