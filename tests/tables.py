@@ -10,10 +10,10 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from cellcohort.cells import CellTable
-from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched
+from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched, TrackCapped
 from cellcohort.sampling.axis import Axis
 
-SUBSETS = [s for n in range(4) for s in itertools.combinations(("experiment", "condition", "temporal"), n)]
+SUBSETS = [s for n in range(5) for s in itertools.combinations(("experiment", "condition", "temporal", "track"), n)]
 
 
 @dataclass
@@ -35,6 +35,7 @@ def table(sizes: dict[tuple[str, str], int], hours: np.ndarray | None = None, se
     rng = np.random.default_rng(seed)
     times = rng.integers(0, 25, len(keys)) / 2 if hours is None else hours
     frame = pd.DataFrame(keys, columns=["experiment", "condition"]).assign(hours_post_infection=times)
+    frame["track"] = [f"{e}-{i // 6}" for i, e in enumerate(frame.experiment)]
     return frame.sample(frac=1, random_state=seed).reset_index(drop=True)
 
 
@@ -58,8 +59,13 @@ def cases(draw: st.DrawFn, subset: tuple[str, ...], even: bool = False) -> Case:
         "experiment": ExperimentAware(leaky, draw(st.sampled_from([None, "uniform"]))),
         "condition": ConditionBalanced(ratio),
         "temporal": TemporallyEnriched(draw(st.sampled_from([0.0, 0.5, 2.0])), draw(st.sampled_from([0.0, 0.3, 1.0]))),
+        "track": TrackCapped(draw(st.integers(1, 2))),
     }
     batch_size = draw(st.integers(1, 50)) if even else draw(st.integers(1, min(64, len(frame))))
     return Case(
-        frame, CellTable.from_frame(frame), {n: axes[n] for n in subset}, batch_size, draw(st.integers(0, 2**40))
+        frame,
+        CellTable.from_frame(frame, track="track"),
+        {n: axes[n] for n in subset},
+        batch_size,
+        draw(st.integers(0, 2**40)),
     )

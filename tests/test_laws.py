@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import oracle
 from cellcohort.cells import CellTable
 from cellcohort.sampling import (
     BatchSampler,
@@ -18,11 +19,13 @@ from cellcohort.sampling import (
     ExperimentAware,
     ShortfallWarning,
     TemporallyEnriched,
+    TrackCapped,
 )
+from cellcohort.sampling.axis import Axis
 from tables import SUBSETS, Case, cases, table
 
 every_subset = pytest.mark.parametrize("subset", SUBSETS, ids=lambda s: "+".join(s) or "random")
-laws = settings(max_examples=40, deadline=None, derandomize=True)
+laws = settings(max_examples=15, deadline=None, derandomize=True)
 EPS = 1e-6
 
 
@@ -30,6 +33,15 @@ def sampler(case: Case, **options: Any) -> BatchSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShortfallWarning)
         return BatchSampler(case.cells, case.axes, **{"batch_size": case.batch_size, "seed": case.seed, **options})
+
+
+def every_axis(window_hours: float, most: int = 1) -> dict[str, Axis]:
+    return {
+        "experiment": ExperimentAware(0.1),
+        "condition": ConditionBalanced(),
+        "temporal": TemporallyEnriched(window_hours),
+        "track": TrackCapped(most),
+    }
 
 
 def within_one(found: float, asked: float) -> bool:
@@ -55,7 +67,7 @@ def test_pure(subset: tuple[str, ...], data: st.DataObject) -> None:
     case.axes = dict(reversed(case.axes.items()))
     np.testing.assert_array_equal(sampler(case).batch(3, 1), wanted[4])
     case.frame.index = np.random.default_rng(0).permutation(len(case.frame)) + 7
-    case.cells = CellTable.from_frame(case.frame)
+    case.cells = CellTable.from_frame(case.frame, track="track")
     np.testing.assert_array_equal(sampler(case).batch(3, 1), wanted[4])
     np.testing.assert_array_equal(next(iter(sampler(case, num_batches=1))), wanted[0])
 
@@ -190,10 +202,8 @@ def test_equal_number_of_batches(world_size: int) -> None:
 @every_subset
 def test_ranks_of_a_step_are_disjoint(subset: tuple[str, ...], world_size: int) -> None:
     frame = table({(f"e{e}", f"c{c}"): 4000 for e in range(2) for c in range(2)})
-    axes = {
-        "experiment": ExperimentAware(0.1), "condition": ConditionBalanced(), "temporal": TemporallyEnriched(1.0),
-    }  # fmt: skip
-    cells = CellTable.from_frame(frame)
+    axes = every_axis(window_hours=1.0)
+    cells = CellTable.from_frame(frame, track="track")
     ranks = [
         BatchSampler(cells, {n: axes[n] for n in subset}, 64, rank=r, world_size=world_size) for r in range(world_size)
     ]
@@ -248,8 +258,8 @@ def test_resume_goes_on_where_it_stopped(subset: tuple[str, ...], data: st.DataO
 @every_subset
 def test_global_scope_shares_experiment_and_focal_time(subset: tuple[str, ...]) -> None:
     frame = table({(f"e{e}", f"c{c}"): 300 for e in range(4) for c in range(3)})
-    axes = {"experiment": ExperimentAware(0.1), "condition": ConditionBalanced(), "temporal": TemporallyEnriched(3.0)}
-    cells = CellTable.from_frame(frame)
+    axes = every_axis(window_hours=3.0)
+    cells = CellTable.from_frame(frame, track="track")
     ranks = [
         BatchSampler(cells, {n: axes[n] for n in subset}, 50, scope="global", rank=r, world_size=4) for r in range(4)
     ]
@@ -371,3 +381,45 @@ def test_ninety_ten_with_temporal_and_balance() -> None:
         held, asked = s.batch(0, step), s.asked(0, step)
         assert (frame.condition.iloc[held] == "c1").sum() == 32
         assert (np.abs(cells.hours[held] - asked.focal_hours) <= 2.0).sum() in (44, 45)
+
+
+@every_subset
+@laws
+@given(st.data())
+def test_kernels_do_what_the_plain_version_does(subset: tuple[str, ...], data: st.DataObject) -> None:
+    case = data.draw(cases(subset))
+    scope = data.draw(st.sampled_from(["rank", "global"]))
+    world_size = data.draw(st.integers(1, 3)) if scope == "rank" or case.batch_size * 3 <= len(case.cells) else 1
+    s = sampler(case, scope=scope, world_size=world_size, rank=world_size - 1, num_batches=50)
+    for epoch, step in ((0, 0), (2, 7), (3, 1031)):
+        assert s.batch(epoch, step).tolist() == oracle.batch(s, epoch, step)
+
+
+@pytest.mark.parametrize("subset", [s for s in SUBSETS if "track" in s], ids="+".join)
+@pytest.mark.parametrize("most", [1, 2])
+def test_few_cells_of_a_track_where_there_are_tracks(subset: tuple[str, ...], most: int) -> None:
+    frame = table({(f"e{e}", f"c{c}"): 900 for e in range(2) for c in range(2)})
+    frame["track"] = [f"{e}-{i // 30}" for i, e in enumerate(frame.experiment)]
+    cells = CellTable.from_frame(frame, track="track")
+    axes = every_axis(window_hours=2.0, most=most)
+    s = BatchSampler(cells, {n: axes[n] for n in subset}, 48)
+    uncapped = BatchSampler(cells, {n: axes[n] for n in subset if n != "track"}, 48)
+    largest = {
+        name: max(
+            Counter(cells.column("track").codes[x.batch(0, step)].tolist()).most_common(1)[0][1] for step in range(40)
+        )
+        for name, x in (("capped", s), ("uncapped", uncapped))
+    }
+    assert largest["capped"] <= most < largest["uncapped"]
+
+
+def test_a_cap_gives_way_to_quotas_as_little_as_it_can() -> None:
+    frame = table({("e0", "c0"): 60, ("e0", "c1"): 60})
+    frame["track"] = [f"{c}{i % 5}" for i, c in enumerate(frame.condition)]
+    cells = CellTable.from_frame(frame, track="track")
+    for axes in ({"t": TrackCapped()}, {"t": TrackCapped(), "w": TemporallyEnriched(20.0)}):
+        s = BatchSampler(cells, {"c": ConditionBalanced(), **axes}, 30)
+        for step in range(4):
+            held = frame.iloc[s.batch(0, step)]
+            assert held.condition.value_counts().tolist() == [15, 15]
+            assert held.track.value_counts().tolist() == [3] * 10

@@ -1,0 +1,212 @@
+"""The sampler's kernels once more, in plain Python without speed in mind."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from cellcohort.sampling import BatchSampler
+from cellcohort.sampling.draw import MOST_TRIES
+from cellcohort.sampling.schedule import Schedule
+from cellcohort.sampling.windowed import CLASSES, TOLERANCE
+
+MASK = 2**64 - 1
+GOLDEN, MIX1, MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def mix(key: int, value: int) -> int:
+    z = ((key ^ (value * GOLDEN & MASK)) + GOLDEN) & MASK
+    z = ((z ^ (z >> 30)) * MIX1) & MASK
+    z = ((z ^ (z >> 27)) * MIX2) & MASK
+    return z ^ (z >> 31)
+
+
+def key_of(*parts: int) -> int:
+    key = len(parts)
+    for part in parts:
+        key = mix(key, part)
+    return key
+
+
+def permuted(index: int, n: int, key: int) -> int:
+    if n <= 1:
+        return 0
+    bits = max(1, (n - 1).bit_length())
+    x = index
+    while True:
+        k = key
+        for _ in range(4):
+            k = (k * MIX1 + GOLDEN) & MASK
+            x = (x + (k >> 24)) % 2**bits
+            x = (x * ((k >> 40) | 1)) % 2**bits
+            x ^= x >> (bits + 1) // 2
+        if x < n:
+            return x
+
+
+def stride(n: int, key: int) -> int:
+    kind = key % 6
+    step = int(n / (kind // 2 + 1.618033988749895))
+    step = max(1, step if kind % 2 == 0 else n - step)
+    while math.gcd(step, n) != 1:
+        step += 1
+    return step
+
+
+class Cap:
+    """Admits at most `most` cells of a label; 0 admits all."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.label, self.most, self.held = schedule._capped, schedule._most, {}
+
+    def admit(self, position: int, most: int) -> bool:
+        label = int(self.label[position])
+        if self.held.get(label, 0) >= most:
+            return False
+        self.held[label] = self.held.get(label, 0) + 1
+        return True
+
+    def choose(self, candidates: list[int], need: int, capped: bool) -> list[int]:
+        """The first `need` admitted candidates; where they run out, those turned away, cap raised one by one."""
+        if not self.most or not capped:
+            return candidates[:need]
+        chosen: list[int] = []
+        away: list[int] = []
+        for position in candidates[: MOST_TRIES * (need + 8)]:
+            if len(chosen) < need:
+                (chosen if self.admit(position, self.most) else away).append(position)
+        most = self.most
+        while len(chosen) < need:
+            most += 1
+            for position in list(away):
+                if len(chosen) < need and self.admit(position, most):
+                    chosen.append(position)
+                    away.remove(position)
+        return chosen
+
+
+def batch(sampler: BatchSampler, epoch: int, step: int) -> list[int]:
+    schedule = sampler._schedule
+    if sampler.scope == "global":
+        return whole(schedule, epoch, step)[sampler.rank :: sampler.world_size]
+    return whole(schedule, epoch, step * sampler.world_size + sampler.rank)
+
+
+def whole(schedule: Schedule, epoch: int, number: int) -> list[int]:
+    plan, strata = schedule._plan, schedule._strata
+    lap, row = divmod(epoch * schedule.n_batches + number, len(plan))
+    entries = range(plan.ptr[row], plan.ptr[row + 1])
+    taken = [(int(plan.stratum[e]), int(plan.count[e]), int(plan.before[e])) for e in entries]
+    key = key_of(schedule._seed, epoch)
+    if schedule._window is None:
+        cap = Cap(schedule)
+        walks = [walk(schedule, s, n, before + lap * int(plan.total[s]), key) for s, n, before in taken]
+        size = strata.size
+        return [p for (s, n, _), w in zip(taken, walks, strict=True) for p in cap.choose(w, n, n <= size[s])]
+    leader = int(plan.leader[row])
+    turn = int(plan.turn[row] + lap * plan.turns[leader])
+    return windowed(schedule, taken, focal_time(schedule, leader, turn, epoch), number, key)
+
+
+def walk(schedule: Schedule, s: int, need: int, before: int, key: int) -> list[int]:
+    """Cells of a stratum in the order in which a batch looks at them."""
+    strata = schedule._strata
+    cells = strata.order[strata.start[s] : strata.start[s + 1]].tolist()
+    n, stratum_key = len(cells), mix(key, s)
+    if not schedule._most:
+        return [cells[permuted((before + i) % n, n, stratum_key)] for i in range(need)]
+    step, offset = stride(n, stratum_key), (stratum_key >> 2) % n
+
+    def cell(i: int) -> int:
+        rank = (offset + (before + i) * step) % n
+        block = rank // 16
+        return cells[rank ^ (mix(stratum_key, block) % 16) if 16 * (block + 1) <= n else rank]
+
+    rest = n - need
+    beyond = [need + (i + rest // 2) % rest for i in range(rest)] if rest > 0 else []
+    return [cell(i) for i in [*range(need), *beyond]]
+
+
+def focal_time(schedule: Schedule, leader: int, turn: int, epoch: int) -> float:
+    strata = schedule._strata
+    times = [
+        t
+        for s in np.flatnonzero(strata.group == leader)
+        for t in strata.knot[strata.knot_ptr[s] : strata.knot_ptr[s + 1]]
+    ]
+    key, index = key_of(schedule._seed, epoch, leader), turn % len(times)
+    for _ in times:
+        index = permuted(index, len(times), mix(key, turn // len(times)))
+        if np.isfinite(times[index]):
+            return float(times[index])
+    return -math.inf
+
+
+def windowed(schedule: Schedule, taken: list[tuple[int, int, int]], focal: float, number: int, key: int) -> list[int]:
+    strata, window = schedule._strata, schedule._window
+    assert window is not None
+    slices = []
+    for s, _, _ in taken:
+        knots = slice(strata.knot_ptr[s], strata.knot_ptr[s + 1])
+        cells = np.diff(strata.knot_start[strata.knot_ptr[s] : strata.knot_ptr[s + 1] + 1])
+        times = np.repeat(strata.knot[knots], cells)
+        begin = int((times < focal - window.half_width - TOLERANCE).sum())
+        end = int((times <= focal + window.half_width + TOLERANCE).sum())
+        slices.append(([range(begin, end)], [range(begin), range(end, len(times))]))
+    exact = schedule._places * window.inside + 1e-9
+    inside = int(exact) + int((number + 1) * (exact % 1)) - int(number * (exact % 1))
+    wanted = share_out([n for _, n, _ in taken], slices, inside, number)
+    cap, chosen = Cap(schedule), []
+    for (s, n, _), parts, n_inside in zip(taken, slices, wanted, strict=True):
+        for part, need in ((0, n_inside), (1, n - n_inside)):
+            if need:
+                candidates = by_class(schedule, s, parts[part], part, number, key, need)
+                chosen += cap.choose(candidates, need, need <= sum(map(len, parts[part])))
+    return chosen
+
+
+def share_out(counts: list[int], slices: list[tuple[list[range], list[range]]], inside: int, number: int) -> list[int]:
+    low, high = [], []
+    for n, parts in zip(counts, slices, strict=True):
+        near, far = (sum(map(len, part)) for part in parts)
+        times = math.ceil(n / (near + far))
+        low.append(max((times - 1) * near, n - times * far))
+        high.append(min(times * near, n - (times - 1) * far))
+    wanted = [min(max(n * inside // sum(counts), a), b) for n, a, b in zip(counts, low, high, strict=True)]
+    rest = min(max(inside, sum(low)), sum(high)) - sum(wanted)
+    while rest:
+        sign = 1 if rest > 0 else -1
+        space = [b - w if sign > 0 else w - a for w, a, b in zip(wanted, low, high, strict=True)]
+        each = max(1, abs(rest) // sum(s > 0 for s in space))
+        for i in range(len(counts)):
+            e = (i + number) % len(counts)
+            moved = min(each, space[e], abs(rest))
+            wanted[e] += sign * moved
+            rest -= sign * moved
+    return wanted
+
+
+def by_class(schedule: Schedule, s: int, runs: list[range], part: int, number: int, key: int, need: int) -> list[int]:
+    """Cells inside (part 0) or outside (part 1) the window in the order in which a batch looks at them."""
+    strata = schedule._strata
+    cells = strata.order[strata.start[s] : strata.start[s + 1]].tolist()
+    stratum_key = mix(key, s)
+    shift, walk_key = stratum_key % CLASSES, mix(mix(key, number), s)
+    blocks = [
+        (run, block)
+        for run in runs
+        if run
+        for block in range((run[0] + shift) // CLASSES, (run[-1] + shift) // CLASSES + 1)
+    ]
+    found: list[int] = []
+    visit = 0
+    while visit < CLASSES or len(found) < need:
+        cell_class = number % CLASSES ^ int(f"{visit % CLASSES:06b}"[::-1], 2)
+        for i in range(len(blocks)):
+            run, block = blocks[permuted(i, len(blocks), mix(walk_key, 2 * visit + part))]
+            rank = block * CLASSES - shift + (cell_class ^ mix(stratum_key, block) % CLASSES)
+            if rank in run:
+                found.append(cells[rank])
+        visit += 1
+    return found
