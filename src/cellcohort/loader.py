@@ -28,6 +28,11 @@ class WindowLoader(ThreadDataLoader):
 
     _open: ThreadBuffer | None = None
 
+    @property
+    def _index_sampler(self) -> Any:
+        """What torch iterates over. It starts a pass twice where there are workers, and a pass has to count once."""
+        return _StartedOnce(self.batch_sampler)
+
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         if self.num_workers and self._open is not None:
             self._open.stop()
@@ -45,6 +50,19 @@ class WindowLoader(ThreadDataLoader):
             "this pass over the loader was ended by a new one before its last batch; with num_workers > 0 "
             "go through one pass at a time, or use num_workers=0."
         )
+
+
+class _StartedOnce:
+    """Batches whose pass begins when the first is asked for, not when an iterator is made."""
+
+    def __init__(self, batches: Any) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from self.batches
 
 
 def _outcomes(batches: Iterable[Any]) -> Iterator[tuple[str, Any]]:
