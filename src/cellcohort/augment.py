@@ -97,3 +97,6 @@ class Augment:
             deviation *= kept[:, :, None]
         deviation += mean[:, None]
         return deviation
+
+
+LIGHT = Augment()

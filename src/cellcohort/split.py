@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellcohort.windows import TrackWindows
+from cellcohort.anchors import TrackCells
+
+if TYPE_CHECKING:
+    from cellcohort.windows import TrackWindows
 
 
-def split(
-    dataset: TrackWindows,
+def split[Tracks: (TrackWindows, TrackCells)](
+    dataset: Tracks,
     by: str = "track",
     fraction: float = 0.2,
     held_out: Sequence[Any] | None = None,
     seed: int = 0,
-) -> tuple[TrackWindows, TrackWindows]:
+) -> tuple[Tracks, Tracks]:
     """Divide the cells of a dataset, never cutting a track (or a lineage, where these are known) in two.
 
     Parameters
     ----------
-    dataset : TrackWindows
+    dataset : TrackWindows or TrackCells
     by : {"track", "experiment"}
         "track" divides the tracks of every experiment, so that each has cells in both parts unless
         it has one track only, which is then for training; "experiment" holds out whole experiments.
@@ -35,7 +38,8 @@ def split(
 
     Returns
     -------
-    train, validation : TrackWindows
+    train, validation : TrackWindows or TrackCells
+        Of the same kind as `dataset`.
 
     Raises
     ------
@@ -61,7 +65,9 @@ def split(
     return dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(validation))
 
 
-def _by_experiment(dataset: TrackWindows, fraction: float, held_out: Sequence[Any] | None, seed: int) -> np.ndarray:
+def _by_experiment(
+    dataset: TrackWindows | TrackCells, fraction: float, held_out: Sequence[Any] | None, seed: int
+) -> np.ndarray:
     column = dataset.cells.column("experiment")
     present = column.present()
     if held_out is None:
@@ -74,7 +80,7 @@ def _by_experiment(dataset: TrackWindows, fraction: float, held_out: Sequence[An
     return np.isin(column.codes, [column.labels.index(label) for label in chosen])
 
 
-def _by_track(dataset: TrackWindows, fraction: float, seed: int) -> np.ndarray:
+def _by_track(dataset: TrackWindows | TrackCells, fraction: float, seed: int) -> np.ndarray:
     cells = dataset.cells
     groups = cells.column(dataset.whole).codes
     experiments = cells.column("experiment").codes if cells.has("experiment") else np.zeros(len(cells), int)

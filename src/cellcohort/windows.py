@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from math import isfinite
 from multiprocessing.context import get_spawning_popen
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from cellcohort.augment import Augment, draws
+from cellcohort.anchors import TICKS, Positive, anchors, check_positive, later_rows, rising_clock
+from cellcohort.augment import LIGHT, Augment, draws
 from cellcohort.cells import CellTable
-
-Positive = Literal["track_or_view", "track", "view"]
-LIGHT = Augment()
-_TICKS = 1_000_000  # per hour, of the clock that tells times apart
 
 
 class TrackWindows(Dataset[dict[str, Any]]):
@@ -81,7 +77,6 @@ class TrackWindows(Dataset[dict[str, Any]]):
         whole: str = "track",
     ) -> None:
         _check_options(frames, tau_hours, positive, augment, seed)
-        low, high = map(float, tau_hours)
         if features.shape != (len(cells), len(names)) or not len(names):
             raise ValueError(
                 f"features have shape {features.shape}; {len(cells)} cells and {len(names)} names need "
@@ -89,25 +84,15 @@ class TrackWindows(Dataset[dict[str, Any]]):
             )
         if not np.isfinite(features).all():
             raise ValueError("features have missing or infinite values; fill or drop these rows.")
-        clock, first = _clock(cells, high)
+        clock, first = rising_clock(cells, tau_hours)
+        rows = anchors(clock, first, tau_hours, positive)
         self.names, self.shape = tuple(names), (len(names), frames)
         self.positive, self.augment, self.seed, self.whole = positive, augment, seed, whole
-        self._low, self._high = round(low * _TICKS) - 1, round(high * _TICKS) + 1
+        self._tau_hours = tuple(tau_hours)
         # tensors, because these are moved to shared memory when they are sent to a worker process
         self._features = torch.from_numpy(np.ascontiguousarray(features, np.float32))
         self._clock, self._first = torch.from_numpy(clock), torch.from_numpy(first)
         self._mean, self._spread = _moments(self._features.numpy())
-        rows = np.arange(len(cells))
-        if positive != "view":
-            start, stop = self._later(rows)
-            if not (stop > start).any():
-                steps = np.diff(clock)[first[1:] < rows[1:]] / _TICKS
-                apart = f"{np.median(steps):g} hours apart" if len(steps) else "one to a track"
-                raise ValueError(
-                    f"no cell has a frame of its track {low:g} to {high:g} hours later (tau_hours); "
-                    f"frames are {apart}. Widen tau_hours, or use positive='view'."
-                )
-            rows = np.flatnonzero(stop > start) if positive == "track" else rows
         self._cells: CellTable | None = cells if len(rows) == len(cells) else cells.take(rows)
         self._rows = torch.from_numpy(rows)
 
@@ -176,10 +161,10 @@ class TrackWindows(Dataset[dict[str, Any]]):
         rows, clock = self._rows.numpy()[position], self._clock.numpy()
         later = rows
         if self.positive != "view":
-            start, stop = self._later(rows)
+            start, stop = later_rows(clock, rows, self._tau_hours)
             drawn = start + (draws((self.seed, epoch, 0), rows, 1)[:, 0] * (stop - start)).astype(np.int64)
             later = np.where(stop > start, drawn, rows)
-        tau = np.where(later > rows, (clock[later] - clock[rows]) / _TICKS, np.nan).astype(np.float32)
+        tau = np.where(later > rows, (clock[later] - clock[rows]) / TICKS, np.nan).astype(np.float32)
         anchor, positive = (
             self.augment(self._windows(at), self._mean, self._spread, (self.seed, epoch, view), rows)
             for view, at in ((1, rows), (2, later))
@@ -193,17 +178,12 @@ class TrackWindows(Dataset[dict[str, Any]]):
         recorded = np.maximum(back, self._first.numpy()[rows][:, None])
         return np.ascontiguousarray(self._features.numpy()[recorded].transpose(0, 2, 1))
 
-    def _later(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First and past-the-last row of the possible positives of some rows; equal where there is none."""
-        clock = self._clock.numpy()
-        start = np.maximum(np.searchsorted(clock, clock[rows] + self._low, "left"), rows + 1)
-        stop = np.searchsorted(clock, clock[rows] + self._high, "right")
-        return start, np.maximum(start, stop)
-
     def _checked_positions(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
         position = np.array(positions)
         if position.size and position.dtype.kind not in "iu":
-            raise TypeError(f"positions have type {position.dtype}; use whole numbers, np.flatnonzero(mask) for a mask.")
+            raise TypeError(
+                f"positions have type {position.dtype}; use whole numbers, np.flatnonzero(mask) for a mask."
+            )
         if position.size and (position.min() < 0 or position.max() >= len(self)):
             raise IndexError(f"positions reach from {position.min()} to {position.max()}; use 0 to {len(self) - 1}.")
         return position.astype(np.int64)
@@ -214,38 +194,12 @@ def _check_options(frames: int, tau_hours: Sequence[float], positive: str, augme
         raise ValueError(f"frames={frames} leaves no frame in a window; use 1 or more.")
     if seed < 0:
         raise ValueError(f"seed={seed} must be 0 or more.")
-    if positive not in get_args(Positive):
-        raise ValueError(f"positive={positive!r} is not a choice; use one of {', '.join(get_args(Positive))}.")
-    if len(tau_hours) != 2 or not all(map(isfinite, tau_hours)) or not 0 <= tau_hours[0] <= tau_hours[1] > 0:
-        raise ValueError(
-            f"tau_hours={list(tau_hours)} must be two times in hours, 0 <= least <= greatest and greatest above 0, "
-            "such as [0.5, 2.0]."
-        )
+    check_positive(tau_hours, positive)
     if positive != "track" and not augment.changes:
         raise ValueError(
             f"positive={positive!r} with noise, scaling and dropout all 0 would pair cells with themselves; "
             "turn one of them up, or use positive='track'."
         )
-
-
-def _clock(cells: CellTable, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """A time of every row that rises along the whole table, and the first row of its track.
-
-    Tracks follow each other by more than `high` hours, so one binary search finds later frames of a track.
-    """
-    if cells.hours is None or not cells.has("track"):
-        raise ValueError("windows need the hours and the track of every cell; name both columns of the table.")
-    if np.isnan(cells.hours).any():
-        raise ValueError(f"hours are missing in {int(np.isnan(cells.hours).sum())} rows; fill or drop these rows.")
-    codes = cells.column("track").codes
-    starts = np.concatenate([[True], codes[1:] != codes[:-1]])
-    falls = ~starts[1:] & (np.diff(cells.hours) <= 0)
-    if starts.sum() != len(np.unique(codes)) or falls.any():
-        raise ValueError("rows are not in the order of track and hours, with one row per time; sort the table first.")
-    ticks = np.rint((cells.hours - cells.hours.min()) * _TICKS).astype(np.int64)
-    apart = int(ticks.max()) + round(high * _TICKS) + 10
-    first = np.maximum.accumulate(np.where(starts, np.arange(len(cells)), 0))
-    return ticks + (np.cumsum(starts) - 1) * apart, first
 
 
 def _moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cellcohort.augment import Augment
-from cellcohort.data.tracks import load_tracks
-from cellcohort.windows import LIGHT, Positive, TrackWindows
+from cellcohort.anchors import Positive, TrackCells
+from cellcohort.augment import LIGHT, Augment
+from cellcohort.data import tracks
+
+if TYPE_CHECKING:
+    from cellcohort.windows import TrackWindows
 
 EXPERIMENTS = ("plate_1", "plate_2", "plate_3", "plate_4")
 CONDITIONS = ("rare_drug", "mock", "infected")
@@ -31,6 +36,7 @@ FEATURES = (
 INTERVAL_MINUTES = 30
 LAST = 96  # frame, at 48 hours
 SHORTEST = 20  # frames of a track
+COLUMNS = {"time": "t", "track": "track_id", "lineage": "lineage_id", "features": list(FEATURES)}
 _MARK = b"cellcohort_demo"
 
 
@@ -180,26 +186,46 @@ def load_demo(
     ValueError
         An option is out of range, or `path` holds a file of one of these names from elsewhere.
     """
-    tracks, truth = Path(path) / "tracks.parquet", Path(path) / "truth.parquet"
+    with _written(path, simulation_seed, founders) as table:
+        return tracks.load_tracks(
+            table, COLUMNS, INTERVAL_MINUTES, frames=frames, tau_hours=tau_hours, positive=positive,
+            augment=augment, seed=seed,
+        )  # fmt: skip
+
+
+def load_cells(
+    path: str | Path = "outputs/demo",
+    simulation_seed: int = 0,
+    founders: int = 130,
+    tau_hours: Sequence[float] = (0.5, 2.0),
+    positive: Positive = "track_or_view",
+    also: Sequence[str] = (),
+) -> TrackCells:
+    """The cells that :func:`load_demo` would give, without their features.
+
+    Parameters
+    ----------
+    path, simulation_seed, founders, tau_hours, positive
+        As for :func:`load_demo`.
+    also : sequence of str
+        Further columns of the table to read.
+    """
+    with _written(path, simulation_seed, founders) as table:
+        return tracks.load_cells(table, COLUMNS, INTERVAL_MINUTES, tau_hours=tau_hours, positive=positive, also=also)
+
+
+@contextmanager
+def _written(path: str | Path, simulation_seed: int, founders: int) -> Iterator[Path]:
+    """The table of tracks, written if it is not there, and unchanged at the end."""
+    table, truth = Path(path) / "tracks.parquet", Path(path) / "truth.parquet"
     options = f"{simulation_seed} {founders}".encode()
     fingerprint = hashlib.sha256(Path(__file__).read_bytes() + options).hexdigest().encode()
-    if any(_fingerprint(file) != fingerprint for file in (tracks, truth)):
-        for file, frame in zip((tracks, truth), simulate(simulation_seed, founders), strict=True):
+    if any(_fingerprint(file) != fingerprint for file in (table, truth)):
+        for file, frame in zip((table, truth), simulate(simulation_seed, founders), strict=True):
             _write(frame, file, fingerprint)
-    columns = {"time": "t", "track": "track_id", "lineage": "lineage_id", "features": list(FEATURES)}
-    windows = load_tracks(
-        tracks,
-        columns,
-        INTERVAL_MINUTES,
-        frames=frames,
-        tau_hours=tau_hours,
-        positive=positive,
-        augment=augment,
-        seed=seed,
-    )
-    if _fingerprint(tracks) != fingerprint:
-        raise ValueError(f"another run rewrote {tracks} with other options; give each its own data.path.")
-    return windows
+    yield table
+    if _fingerprint(table) != fingerprint:
+        raise ValueError(f"another run rewrote {table} with other options; give each its own data.path.")
 
 
 def _fingerprint(file: Path) -> bytes | None:
