@@ -1,0 +1,5 @@
+"""Contrastive losses of projections: anchors (batch, dim) and their positives (batch, dim) to one number."""
+
+from cellcohort.objectives.ntxent import NTXent
+
+__all__ = ["NTXent"]

@@ -1,0 +1,112 @@
+"""What tests of several modules share."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Lightning 2.6 says this of itself with torch 2.15 and later; all other warnings are errors."""
+    config.addinivalue_line("filterwarnings", "ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning")
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test asks the network for anything, takes more than one core, or sees the launcher of the tests."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for name in [name for name in os.environ if name.startswith("TORCHELASTIC")]:
+        monkeypatch.delenv(name)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
+    """``on_ranks(function, world_size, *arguments)``: what `function` gives on each rank of a gloo process group.
+
+    The function must stand at the top level of a module; every rank is a process of its own.
+    """
+
+    def run(function: Callable[..., Any], world_size: int, *arguments: Any) -> list[Any]:
+        context = multiprocessing.get_context("spawn")
+        results = context.SimpleQueue()
+        store = f"file://{tmp_path / 'store'}"
+        ranks = [
+            context.Process(target=_on_rank, args=(results, store, rank, world_size, function, arguments))
+            for rank in range(world_size)
+        ]
+        for process in ranks:
+            process.start()
+        found = dict(results.get() for _ in ranks)
+        for process in ranks:
+            process.join()
+        for rank, (value, error) in sorted(found.items()):
+            if error:
+                pytest.fail(f"rank {rank} failed:\n{error}")
+            found[rank] = value
+        return [found[rank] for rank in range(world_size)]
+
+    return run
+
+
+def _on_rank(
+    results: Any, store: str, rank: int, world_size: int, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    torch.set_num_threads(1)
+    try:
+        distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size)
+        results.put((rank, (function(*arguments), None)))
+    except BaseException:
+        results.put((rank, (None, traceback.format_exc())))
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+QUICK = (
+    "data.founders=40",
+    "batch_sampler.batch_size=32",
+    "trainer.max_epochs=3",
+    "trainer.limit_train_batches=5",
+    "trainer.limit_val_batches=2",
+    "trainer.log_every_n_steps=1",
+    "trainer.enable_progress_bar=false",
+)
+
+
+@pytest.fixture(scope="session")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Overrides of a training run that takes a second, on a small demo that all tests share."""
+    return (f"data.path={tmp_path_factory.mktemp('demo')}", *QUICK)
+
+
+@pytest.fixture
+def train(
+    quick: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Path]:
+    """``train(*arguments)``: the run directory of a quick run of scripts/train.py, in this process."""
+
+    def run(*arguments: str) -> Path:
+        monkeypatch.chdir(tmp_path)
+        flags = [argument for argument in arguments if argument.startswith("-")]
+        overrides = [argument for argument in arguments if not argument.startswith("-")]
+        monkeypatch.setattr(sys, "argv", ["scripts/train.py", *flags, *quick, "logger=none", *overrides])
+        runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
+        return Path(capsys.readouterr().out.splitlines()[-1].removeprefix("run: "))
+
+    return run
