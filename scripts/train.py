@@ -1,0 +1,43 @@
+"""Train a contrastive encoder: cells, sampling, loader, model and objective, trainer, composition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hydra
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from cellcohort import launch
+from cellcohort.command import run_command
+from cellcohort.run import Run
+
+
+@hydra.main(config_path="../conf", config_name="train", version_base="1.3")
+def main(config: DictConfig) -> None:
+    with Run(config) as run:
+        # cells
+        training, validation = instantiate(config.split, instantiate(config.data))
+
+        # sampling
+        place = {"rank": run.rank, "world_size": run.world_size}
+        sampler = instantiate(config.batch_sampler, training.cells, **place)
+        fixed = instantiate(config.validation_sampler, validation.cells, **place)
+
+        # loader
+        loader = instantiate(config.loader, training, sampler)
+        validation_loader = instantiate(config.loader, validation, fixed)
+
+        # model + objective
+        module = instantiate(config.module, training.shape)
+        module.standardise(*training.statistics())
+
+        # trainer, and composition: what every batch held
+        callbacks = [instantiate(config.checkpoint), instantiate(config.composition, sampler, run.directory)]
+        trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=callbacks)
+        launch.check(trainer, module, loader)
+        trainer.fit(module, loader, validation_loader)
+
+
+if __name__ == "__main__":
+    run_command(main, Path(__file__).parents[1] / "conf")

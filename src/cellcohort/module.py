@@ -1,0 +1,158 @@
+"""The model under training: encoder, projection head and objective as one LightningModule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lightning
+import torch
+from hydra.utils import instantiate
+from torch import Tensor, nn
+
+from cellcohort.launch import check_place
+
+MLP = {"_target_": "cellcohort.models.MLP"}
+NTXENT = {"_target_": "cellcohort.objectives.NTXent"}
+
+
+class ContrastiveModule(lightning.LightningModule):
+    """Train an encoder so that a cell's two views are close and other cells are far.
+
+    Everything a checkpoint needs to be loaded again, by ``ContrastiveModule.load_from_checkpoint``,
+    is in it: the arguments below and the standardisation of the features.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of a window: (features, frames).
+    model, objective : mapping
+        What to make of which class: ``_target_`` and its arguments. The encoder also receives
+        `features` and `frames`.
+    projection : int
+        Length of the projection, which the objective sees; the embedding is what the encoder gives.
+    learning_rate, weight_decay : float
+        Of AdamW. The learning rate falls to 0 along a cosine over ``trainer.max_epochs``, epoch by
+        epoch; without a number of epochs it stays.
+    seed : int
+        Key of the initial weights. Nothing else here is random.
+
+    Raises
+    ------
+    ValueError
+        A number is out of range.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        model: Mapping[str, Any] = MLP,
+        objective: Mapping[str, Any] = NTXENT,
+        projection: int = 64,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 1e-4,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if projection < 1 or learning_rate <= 0 or weight_decay < 0:
+            raise ValueError(
+                f"projection={projection}, learning_rate={learning_rate}, weight_decay={weight_decay}: the first must "
+                "be at least 1, the second above 0, the third at least 0."
+            )
+        self.save_hyperparameters(
+            {
+                "shape": list(shape),
+                "model": dict(model),
+                "objective": dict(objective),
+                "projection": projection,
+                "learning_rate": learning_rate,
+                "weight_decay": weight_decay,
+                "seed": seed,
+            },
+            logger=False,
+        )
+        self.shape = (int(shape[0]), int(shape[1]))
+        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.encoder: nn.Module = instantiate(model, features=self.shape[0], frames=self.shape[1])
+            embedding = self.encoder(torch.zeros(1, *self.shape)).shape[1]
+            self.head = nn.Sequential(nn.Linear(embedding, embedding), nn.GELU(), nn.Linear(embedding, projection))
+        self.objective: nn.Module = instantiate(objective)
+        self.register_buffer("mean", torch.zeros(self.shape[0]))
+        self.register_buffer("std", torch.ones(self.shape[0]))
+
+    def standardise(self, mean: Any, std: Any) -> None:
+        """Subtract `mean` from the features and divide them by `std` from now on.
+
+        Parameters
+        ----------
+        mean, std : array of float, shape (features,)
+            Of the training cells. A feature that does not vary is only centred.
+        """
+        mean, std = (torch.as_tensor(value, dtype=self.mean.dtype) for value in (mean, std))
+        for name, value in (("mean", mean), ("std", std)):
+            if value.shape != self.mean.shape or not bool(value.isfinite().all()):
+                raise ValueError(
+                    f"{name} has shape {tuple(value.shape)} and {int((~value.isfinite()).sum())} values that are not "
+                    f"finite; the windows have {self.shape[0]} features, each with one finite number."
+                )
+        constant = std <= 1e-6 * mean.abs()
+        self.mean.copy_(mean)
+        self.std.copy_(torch.where(constant, torch.ones_like(std), std))
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Embeddings (batch, embedding) of windows (batch, features, frames)."""
+        if windows.shape[1:] != self.shape:
+            raise ValueError(
+                f"windows have shape {tuple(windows.shape)}, but the model was made for (batch, {self.shape[0]} "
+                f"features, {self.shape[1]} frames)."
+            )
+        return self.encoder((windows - self.mean[:, None]) / self.std[:, None])
+
+    def on_train_start(self) -> None:
+        """Make sure that the batches are those of this rank, whatever script set the training up."""
+        check_place(self.trainer, self.trainer.train_dataloader)
+
+    def training_step(self, batch: Mapping[str, Any], index: int) -> Tensor:
+        loss = self._loss(batch, "training")
+        self.log("train/loss", loss, prog_bar=True, batch_size=len(batch["anchor"]))
+        self.log("train/learning_rate", self._learning_rate_now(), batch_size=len(batch["anchor"]))
+        return loss
+
+    def validation_step(self, batch: Mapping[str, Any], index: int) -> None:
+        loss = self._loss(batch, "validation")
+        self.log("val/loss", loss, prog_bar=True, sync_dist=True, batch_size=len(batch["anchor"]))
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
+        epochs = self.trainer.max_epochs
+        if epochs is None or epochs < 1:
+            return optimizer
+        return [optimizer], [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)]
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Move the windows; what only tells about the batch (`meta`) stays, so that reading it waits for no device."""
+        moved = {key: value for key, value in batch.items() if key != "meta"}
+        moved = super().transfer_batch_to_device(moved, device, dataloader_idx)
+        return {**moved, "meta": batch["meta"]}
+
+    def _loss(self, batch: Mapping[str, Any], stage: str) -> Tensor:
+        anchors, positives = self.head(self(torch.cat([batch["anchor"], batch["positive"]]))).chunk(2)
+        loss = self.objective(anchors, positives)
+        if not bool(loss.isfinite()):
+            bad = {key: int((~batch[key].isfinite()).sum()) for key in ("anchor", "positive")}
+            raise RuntimeError(
+                f"the {stage} loss is {loss.item()} in epoch {batch['meta']['epoch']}, step {batch['meta']['step']}; "
+                f"values that are not finite: {bad['anchor']} in the anchors, {bad['positive']} in the positives. "
+                "If there are none, the weights grew without bound: lower module.learning_rate or set "
+                "trainer.gradient_clip_val."
+            )
+        return loss
+
+    def _learning_rate_now(self) -> float:
+        optimizer = self.optimizers()
+        return float(optimizer.param_groups[0]["lr"])  # type: ignore[union-attr]

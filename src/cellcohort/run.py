@@ -1,0 +1,111 @@
+"""A run: its directory, its loggers, and a clean end whatever happens."""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from cellcohort.command import refuse_unread
+from cellcohort.launch import Launch
+from cellcohort.tracking import finish_wandb, wandb_mode
+
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
+
+
+def strategy(axes: Mapping[str, Any]) -> str:
+    """The name of a sampling strategy: its axes in alphabetical order, or "random" if there is none."""
+    return "-".join(sorted(axes)) or "random"
+
+
+def stamp() -> str:
+    """A name that no other launch has and all ranks of this one share: ``<day>/<time>-<four characters>``."""
+    return Launch.here().agree(lambda: f"{datetime.now():%Y-%m-%d/%H-%M-%S}-{secrets.token_hex(2)}")
+
+
+OmegaConf.register_new_resolver("strategy", strategy, replace=True)
+OmegaConf.register_new_resolver("stamp", stamp, use_cache=True, replace=True)
+OmegaConf.register_new_resolver("wandb_mode", wandb_mode, replace=True)
+
+
+class Run:
+    """One job of a script, from its composed config to the line that says where its results are.
+
+    Entering it writes ``config.yaml``, resolved, into the run directory. Leaving it finishes the W&B
+    run with the right exit code, ends the process group and, if all went well, prints
+    ``run: <directory>``; nothing is left over, so that jobs can follow each other in one process.
+
+    Parameters
+    ----------
+    config : DictConfig
+        The composed config of a job that Hydra runs.
+
+    Attributes
+    ----------
+    directory : pathlib.Path
+        Where everything goes; the same on every rank.
+    rank, world_size : int
+        The place of this process in its launch.
+
+    Raises
+    ------
+    ValueError
+        The directory holds a run already.
+    """
+
+    def __init__(self, config: DictConfig) -> None:
+        launch, hydra = Launch.here(), HydraConfig.get()
+        refuse_unread(config, hydra.overrides.task)
+        self.rank, self.world_size = launch.rank, launch.world_size
+        self.directory = Path(hydra.runtime.output_dir)
+        self._config = config
+
+    def __enter__(self) -> Run:
+        if self.rank == 0:
+            try:
+                with open(self.directory / "config.yaml", "x", encoding="utf-8") as file:
+                    file.write(OmegaConf.to_yaml(self._config, resolve=True))
+            except FileExistsError:
+                raise ValueError(
+                    f"{self.directory} holds a run already; choose another hydra.run.dir, or leave it out: then every "
+                    "run has a directory of its own."
+                ) from None
+        return self
+
+    def loggers(self) -> list[Logger]:
+        """Make the CSV logger, which writes ``metrics.csv``, and those of the config's `logger` group.
+
+        The latter are told the resolved config.
+        """
+        from lightning.pytorch.loggers import CSVLogger  # here, so that a mistyped command line is told at once
+
+        csv = CSVLogger(self.directory, name=None, version="")
+        with warnings.catch_warnings():  # the directory holds the config, and nothing that will be deleted
+            warnings.filterwarnings("ignore", "Experiment logs directory")
+            _ = csv.experiment
+        others: list[Logger] = [instantiate(node) for node in self._config.logger.values()]
+        resolved: Any = OmegaConf.to_container(self._config, resolve=True)
+        for logger in others:
+            logger.log_hyperparams(resolved)
+        return [csv, *others]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        from torch import distributed
+
+        finish_wandb(exit_code=int(kind is not None))
+        alone = self.world_size == 1
+        if distributed.is_available() and distributed.is_initialized() and (kind is None or alone):
+            distributed.destroy_process_group()  # after an error, other ranks may still wait for this one: just leave
+        if kind is None and self.rank == 0:
+            print(f"run: {self.directory}", flush=True)

@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+from hydra.utils import get_class, get_method, instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from cellcohort import sampling
+from cellcohort.command import refuse_unread, run_command
+from cellcohort.run import stamp, strategy
+from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched
+from cellcohort.sampling.axis import Axis
+
+ROOT = Path(__file__).parents[1]
+CONF = ROOT / "conf"
+OPTIONS = {group.name: sorted(file.stem for file in group.glob("*.yaml")) for group in CONF.iterdir() if group.is_dir()}
+
+
+def compose(*overrides: str) -> DictConfig:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return hydra.compose("train", list(overrides))
+
+
+Shell = Callable[..., list[str]]
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    """``shell(*arguments)``: the run names of the jobs that a script started with these arguments runs."""
+
+    def call(*arguments: str) -> list[str]:
+        names: list[str] = []
+
+        def job(config: DictConfig) -> None:
+            refuse_unread(config, hydra.core.hydra_config.HydraConfig.get().overrides.task)
+            names.append(config.run_name)
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["scripts/train.py", *arguments])
+        main = hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(job)
+        run_command(main, CONF)
+        return names
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("override", "axes"),
+    [
+        ("sampler=random", {}),
+        ("sampler=experiment_aware", {"experiment": ExperimentAware}),
+        ("sampler=condition", {"condition": ConditionBalanced}),
+        ("sampler=temporal", {"temporal": TemporallyEnriched}),
+        ("sampler=[temporal]", {"temporal": TemporallyEnriched}),
+        (
+            "sampler=[experiment_aware,condition,temporal]",
+            {"experiment": ExperimentAware, "condition": ConditionBalanced, "temporal": TemporallyEnriched},
+        ),
+    ],
+)
+def test_one_word_or_a_list_of_words_chooses_the_axes(override: str, axes: dict[str, type]) -> None:
+    made = instantiate(compose(override).batch_sampler.axes, _convert_="all")
+    assert {name: type(axis) for name, axis in made.items()} == axes
+
+
+def test_without_a_word_batches_are_random() -> None:
+    assert compose().sampler == {"axes": {}}
+
+
+def test_knobs_of_several_axes_reach_them() -> None:
+    config = compose(
+        "sampler=[experiment_aware,condition,temporal]",
+        "sampler.leaky=0.1",
+        "sampler.weights={a:2,b:1}",
+        "sampler.ratio={dead:0.3,alive:0.7}",
+        "sampler.window_hours=4",
+        "sampler.global_fraction=0.5",
+    )
+    axes = OmegaConf.to_container(config.batch_sampler.axes, resolve=True)
+    assert isinstance(axes, dict)
+    arguments = {name: {k: v for k, v in axis.items() if k != "_target_"} for name, axis in axes.items()}
+    assert arguments == {
+        "experiment": {"leaky": 0.1, "weights": {"a": 2, "b": 1}},
+        "condition": {"ratio": {"dead": 0.3, "alive": 0.7}},
+        "temporal": {"window_hours": 4, "global_fraction": 0.5},
+    }
+
+
+def test_weights_of_numbered_experiments_keep_their_type() -> None:
+    weights = compose("sampler=experiment_aware", "sampler.weights={1:2.0,4:1.0}").sampler.weights
+    assert dict(weights) == {1: 2.0, 4: 1.0}
+
+
+def test_the_order_of_the_words_does_not_matter() -> None:
+    one, other = compose("sampler=[temporal,condition]"), compose("sampler=[condition,temporal]")
+    assert OmegaConf.to_container(one, resolve=False) == OmegaConf.to_container(other, resolve=False)
+    assert one.run_name == other.run_name == "condition-temporal-s0"
+
+
+def test_axes_do_not_change_the_budget() -> None:
+    keys = ("batch_size", "num_batches", "scope", "seed")
+    budgets = [[compose(f"sampler={option}").batch_sampler[key] for key in keys] for option in OPTIONS["sampler"]]
+    assert all(budget == budgets[0] for budget in budgets)
+
+
+def test_the_run_name_tells_the_strategy_and_the_seed_and_can_be_chosen() -> None:
+    assert compose("seed=3").run_name == "random-s3"
+    assert compose("sampler=temporal").run_name == "temporal-s0"
+    assert compose("run_name=mine").run_name == "mine"
+    assert strategy({"b": 1, "a": 2}) == "a-b"
+
+
+def test_one_seed_reaches_batches_views_and_weights() -> None:
+    config = compose("seed=7")
+    assert config.batch_sampler.seed == config.data.seed == config.module.seed == 7
+    assert config.split.seed == config.validation_sampler.seed == 0
+
+
+def test_a_sweep_runs_one_job_per_choice(shell: Shell) -> None:
+    assert shell("-m", "sampler=random,experiment_aware,temporal,condition") == [
+        "random-s0",
+        "experiment-s0",
+        "temporal-s0",
+        "condition-s0",
+    ]
+
+
+def test_a_sweep_may_choose_lists(shell: Shell) -> None:
+    assert shell("-m", "sampler=random,[experiment_aware,temporal]", "seed=0,1") == [
+        "random-s0",
+        "random-s1",
+        "experiment-temporal-s0",
+        "experiment-temporal-s1",
+    ]
+
+
+def test_a_named_sweep_needs_no_flag_and_mixes_with_others(shell: Shell) -> None:
+    strategies = ["random", "experiment", "condition", "temporal", "condition-experiment-temporal"]
+    assert shell("sweep=strategies") == [f"{name}-s0" for name in strategies]
+    assert shell("sweep=strategies", "sampler=random,temporal", "seed=0,1") == [
+        "random-s0",
+        "random-s1",
+        "temporal-s0",
+        "temporal-s1",
+    ]
+
+
+def test_one_job_of_a_named_sweep_can_be_run_alone(shell: Shell) -> None:
+    assert shell("sweep=strategies", "sampler=temporal", "hydra.mode=RUN") == ["temporal-s0"]
+
+
+def test_jobs_of_a_sweep_have_directories_of_their_own_under_one(shell: Shell, tmp_path: Path) -> None:
+    shell("-m", "sampler=random,temporal")
+    (sweep,) = tmp_path.glob("outputs/*/*-sweep")
+    assert sorted(path.name for path in sweep.iterdir()) == ["0-random-s0", "1-temporal-s0", "multirun.yaml"]
+
+
+def test_launches_of_the_same_second_have_names_of_their_own(shell: Shell, tmp_path: Path) -> None:
+    assert len({stamp() for _ in range(20)}) == 20
+    for _ in range(3):
+        shell()
+    assert len(list(tmp_path.glob("outputs/*/*-random-s0"))) == 3
+
+
+def test_hydra_leaves_nothing_else_behind(shell: Shell, tmp_path: Path) -> None:
+    shell()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sampler=temporal", "sampler.leaky=0.1"], ["leaky comes with sampler=experiment_aware", "window_hours"]),
+        (["model=conv1d", "model.hidden=3"], ["hidden comes with model=mlp", "channels"]),
+        (["sampler=temporal", "sampler.windw_hours=1"], ["keys of sampler are", "window_hours"]),
+        (["batch_sampler.batchsize=1"], ["keys of batch_sampler are", "batch_size"]),
+        (["sede=1"], ["keys of the config are", "seed"]),
+        (["sampler=temporl"], OPTIONS["sampler"]),
+        (["sampler=[experiment_aware,temporl]"], OPTIONS["sampler"]),
+        (["smapler=temporal"], ["keys of the config are", "sampler"]),
+        (["-m", "sampler=random,temporal", "sampler.window_hours=4"], ["window_hours comes with sampler=temporal"]),
+        (["+sampler.leaky=0.1"], ["adds a key that nothing reads"]),
+        (["sampler=temporal", "++sampler.leaky=0.1"], ["adds a key that nothing reads", "window_hours"]),
+        (["+speed=fast"], ["adds a key that nothing reads"]),
+        (["sampler=random,temporal"], ["key=[value1,value2]", "--multirun"]),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_what_there_is(
+    shell: Shell, capfd: pytest.CaptureFixture[str], arguments: list[str], said: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        shell(*arguments)
+    assert stop.value.code == 1
+    errors = capfd.readouterr().err
+    assert all(word in errors for word in said), errors
+
+
+def test_arguments_of_lightning_and_existing_keys_can_be_added(shell: Shell) -> None:
+    shell("+trainer.accumulate_grad_batches=2", "sampler=temporal", "++sampler.window_hours=3")
+
+
+def test_the_cause_of_a_failed_import_is_said(
+    shell: Shell, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_module.py").write_text("import a_module_that_is_not_there\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    @hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
+    def main(config: DictConfig) -> None:
+        instantiate({"_target_": "broken_module.Thing"})
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(SystemExit):
+        run_command(main, CONF)
+    assert "No module named 'a_module_that_is_not_there'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["-m", "seed=0,1"], ["--multirun", "seed=0,1"], ["sweep=strategies"]])
+def test_a_sweep_under_torchrun_is_refused_with_the_command(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match="torchrun started 2.*python scripts/train.py " + arguments[0]):
+        shell(*arguments)
+
+
+def test_help_shows_groups_choices_and_commands(shell: Shell, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        shell("--help")
+    assert not stop.value.code
+    text = capfd.readouterr().out
+    for group, options in OPTIONS.items():
+        assert f"{group}: {', '.join(options)}" in text
+    assert "scripts/train.py sampler=temporal" in text and "window" not in text.split("Commands")[0]
+
+
+def nodes(config: Any) -> list[DictConfig]:
+    """Every node of a config that is made into an object of this package."""
+    if not isinstance(config, DictConfig):
+        return []
+    own = [config] if str(config.get("_target_", "")).startswith("cellcohort.") else []
+    return own + [node for key in config for node in nodes(None if OmegaConf.is_missing(config, key) else config[key])]
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["sampler=[experiment_aware,condition,temporal]"]
+    + [f"{group}={option}" for group in ("data", "model", "objective") for option in OPTIONS[group]],
+)
+def test_defaults_in_yaml_are_those_of_the_code(override: str) -> None:
+    config = compose(override)
+    config.validation_sampler.fixed = False  # the one thing that makes it a sampler for validation
+    for node in nodes(config):
+        target = node._target_
+        made = get_class(target) if target.rpartition(".")[2][0].isupper() else get_method(target)
+        parameters = inspect.signature(made).parameters
+        for key in node:
+            if key.startswith("_") or OmegaConf.is_missing(node, key):
+                continue
+            assert key in parameters, f"{target} has no {key}"
+            default, value = parameters[key].default, node[key]
+            if not OmegaConf.is_config(value) and default is not inspect.Parameter.empty:
+                assert value == default, f"{target}: {key}={value} in YAML, {default} in code"
+
+
+@pytest.mark.parametrize(("group", "folder"), [("data", "data"), ("model", "models"), ("objective", "objectives")])
+def test_every_choice_has_a_module_and_every_module_a_choice(group: str, folder: str) -> None:
+    modules = sorted(file.stem for file in (ROOT / "src" / "cellcohort" / folder).glob("*.py"))
+    assert OPTIONS[group] == [name for name in modules if not name.startswith("_")]
+
+
+def test_every_axis_has_a_choice_of_the_name_of_its_module() -> None:
+    axes = set()
+    for file in Path(inspect.getfile(sampling)).parent.glob("*.py"):
+        module = importlib.import_module(f"cellcohort.sampling.{file.stem}")
+        for _, kind in inspect.getmembers(module, inspect.isclass):
+            if issubclass(kind, Axis) and kind.__module__ == module.__name__ and kind.__name__ in sampling.__all__:
+                axes.add(file.stem)
+    assert {"random", *axes} == set(OPTIONS["sampler"])
+
+
+def test_no_group_is_called_experiment() -> None:
+    assert "experiment" not in OPTIONS
+
+
+def test_the_run_directory_stays_the_same_within_a_job() -> None:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        config = hydra.compose("train", return_hydra_config=True)
+    assert config.hydra.run.dir == config.hydra.run.dir

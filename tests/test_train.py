@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from cellcohort import launch
+from cellcohort.cells import CellTable
+from cellcohort.ledger import read_composition
+from cellcohort.module import ContrastiveModule
+from cellcohort.sampling import BatchSampler
+
+Train = Callable[..., Path]
+
+
+def losses(directory: Path, key: str = "train/loss") -> list[float]:
+    return pd.read_csv(directory / "metrics.csv")[key].dropna().tolist()
+
+
+def test_a_run_leaves_one_directory_with_everything_in_it(train: Train, tmp_path: Path) -> None:
+    directory = train("sampler=temporal", "seed=3")
+    assert directory.parent.parent == tmp_path / "outputs" and directory.name.endswith("-temporal-s3")
+    files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    assert files == [
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+        "composition.parquet",
+        "config.yaml",
+        "metrics.csv",
+    ]
+
+    config = OmegaConf.load(directory / "config.yaml")
+    assert config.batch_sampler.axes.temporal.window_hours == 2.0 and config.module.seed == 3
+    assert "${" not in (directory / "config.yaml").read_text()
+
+    assert len(losses(directory)) == 15 and len(losses(directory, "val/loss")) == 3
+    rates = losses(directory, "train/learning_rate")
+    assert rates[0] == pytest.approx(config.module.learning_rate)
+    assert rates == sorted(rates, reverse=True) and rates[-1] < rates[0]
+    assert set(read_composition(directory)["epoch"]) == {0, 1, 2}
+
+
+def test_training_lowers_the_loss(train: Train) -> None:
+    found = losses(train("trainer.limit_train_batches=40", "model=conv1d"))
+    assert np.mean(found[-10:]) < np.mean(found[:10]) - 0.3
+
+
+def test_a_checkpoint_holds_all_that_is_needed_to_embed(train: Train) -> None:
+    directory = train("model.embedding=7")
+    module = ContrastiveModule.load_from_checkpoint(directory / "checkpoints" / "last.ckpt", map_location="cpu")
+    embedding = module(torch.randn(2, *module.shape))
+    assert embedding.shape == (2, 7)
+    assert module.std.min() > 0 and not module.mean.eq(0).all()
+
+
+def test_a_seed_repeats_a_run_and_another_does_not(train: Train) -> None:
+    first, again, workers, other = (train(*o) for o in ([], [], ["loader.num_workers=2"], ["seed=1"]))
+    assert losses(first) == losses(again) == losses(workers)
+    assert set(losses(first)).isdisjoint(losses(other))
+    assert len(set(losses(first))) == 15
+
+
+def test_validation_changes_no_training_batch(train: Train) -> None:
+    without = train("trainer.limit_val_batches=0", "checkpoint.monitor=null")
+    assert losses(without) == losses(train("+trainer.num_sanity_val_steps=2"))
+    assert (without / "checkpoints" / "last.ckpt").exists()
+
+
+def test_validation_is_the_same_for_every_strategy(train: Train) -> None:
+    frozen = "module.learning_rate=1e-30"
+    one, other = train("sampler=random", frozen), train("sampler=[experiment_aware,condition]", frozen)
+    assert losses(one, "val/loss") == pytest.approx(losses(other, "val/loss"))
+    assert len(set(np.round(losses(one, "val/loss"), 5))) == 1
+
+
+def test_jobs_of_a_sweep_follow_each_other_in_one_process(train: Train, tmp_path: Path) -> None:
+    last = train("-m", "sampler=random,temporal")
+    directories = sorted(last.parent.glob("[0-9]-*"))
+    assert [path.name for path in directories] == ["0-random-s0", "1-temporal-s0"]
+    assert all(len(losses(path)) == 15 for path in directories)
+    alone = train("sampler=temporal")
+    assert losses(directories[1]) == losses(alone)
+
+
+def test_a_directory_takes_one_run(train: Train, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    train("hydra.run.dir=mine")
+    before = (tmp_path / "mine" / "metrics.csv").read_bytes()
+    with pytest.raises(SystemExit):
+        train("hydra.run.dir=mine")
+    assert "mine holds a run already; choose another hydra.run.dir" in capsys.readouterr().err
+    assert (tmp_path / "mine" / "metrics.csv").read_bytes() == before
+
+
+def test_fast_dev_run_goes_through_all_stages(train: Train) -> None:
+    assert train("trainer.fast_dev_run=true").is_dir()
+
+
+def test_more_devices_than_processes_are_refused_with_the_command(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        train("trainer.devices=2")
+    assert stop.value.code == 1
+    assert (
+        "Start them by torchrun, which sets both: torchrun --standalone --nproc-per-node=2" in capsys.readouterr().err
+    )
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train("module.learning_rate=1e30", "trainer.gradient_clip_val=null")
+    error = capsys.readouterr().err
+    assert "the training loss is nan in epoch 0, step" in error and "0 in the anchors" in error
+    assert not torch.distributed.is_initialized()
+
+
+def cells() -> CellTable:
+    frame = pd.DataFrame({"experiment": ["a", "b"] * 8, "condition": ["x"] * 16, "hours_post_infection": range(16)})
+    return CellTable.from_frame(frame)
+
+
+def loader(**options: Any) -> torch.utils.data.DataLoader[int]:
+    sampler = BatchSampler(cells(), batch_size=4, **options)
+    return torch.utils.data.DataLoader(list(range(16)), batch_sampler=sampler)  # type: ignore[arg-type]
+
+
+def trainer(**options: Any) -> lightning.Trainer:
+    usual = {"max_epochs": 1, "logger": False, "enable_checkpointing": False, "use_distributed_sampler": False}
+    return lightning.Trainer(accelerator="cpu", devices=1, enable_progress_bar=False, **{**usual, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"use_distributed_sampler": True}, "trainer.use_distributed_sampler=true"),
+        ({"overfit_batches": 2}, "trainer.overfit_batches=2"),
+        ({"limit_train_batches": 0}, "no batch to train on: 4 batches per epoch, trainer.limit_train_batches=0"),
+        ({"max_epochs": 0}, "trainer.max_epochs=0"),
+        ({"max_steps": 0}, "trainer.max_steps=0"),
+    ],
+)
+def test_options_that_break_the_sequence_or_train_on_nothing_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        launch.check(trainer(**options), ContrastiveModule((2, 3)), loader())
+
+
+def test_the_usual_options_are_fine() -> None:
+    launch.check(trainer(limit_train_batches=2), ContrastiveModule((2, 3)), loader())
+
+
+def test_a_sampler_of_another_rank_is_refused() -> None:
+    said = "rank=1 of world_size=2, but this process is rank 0 of 1; make it with rank=0, world_size=1"
+    with pytest.raises(ValueError, match=said):
+        launch.check(trainer(), ContrastiveModule((2, 3)), loader(rank=1, world_size=2))
+
+
+class Pairs(torch.utils.data.Dataset[Any]):
+    def __getitems__(self, positions: list[int]) -> dict[str, Any]:
+        windows = torch.randn(len(positions), 2, 3)
+        return {"anchor": windows, "positive": windows, "meta": {"epoch": 0, "step": 0}}
+
+    def __len__(self) -> int:
+        return 16
+
+
+def test_a_script_without_the_check_is_stopped_before_the_first_batch() -> None:
+    sampler: Any = BatchSampler(cells(), batch_size=4, rank=1, world_size=2)
+    batches = torch.utils.data.DataLoader(Pairs(), batch_sampler=sampler, collate_fn=lambda batch: batch)
+    with pytest.raises(ValueError, match="this process is rank 0 of 1"):
+        trainer(limit_val_batches=0).fit(ContrastiveModule((2, 3)), batches, batches)
+
+
+def torchrun(directory: Path, *overrides: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    script = Path(__file__).parents[1] / "scripts" / "train.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    return subprocess.run(
+        [*command, *overrides],
+        cwd=directory,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_two_processes_train_one_run_together(quick: tuple[str, ...], tmp_path: Path) -> None:
+    done = torchrun(
+        tmp_path,
+        *quick,
+        "sampler=[experiment_aware,temporal]",
+        "batch_sampler.scope=global",
+        "objective.gather=true",
+        "trainer.max_epochs=2",
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert [line for line in said if line.startswith("run: ")] == said[-1:]
+    directory = Path(said[-1].removeprefix("run: "))
+    assert list(tmp_path.glob("outputs/*/*")) == [directory]
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "checkpoints",
+        "composition.parquet",
+        "config.yaml",
+        "metrics.csv",
+        "wandb",
+    ]
+    assert len(list(directory.glob("wandb/offline-run-*"))) == 1
+    assert len(losses(directory)) == 10 and len(losses(directory, "val/loss")) == 2
+    held = read_composition(directory)
+    assert set(held["rank"]) == {-1, 0, 1} and (held.groupby("rank").size() == 10).all()
+    assert (held["duplicates"] == 0).all()
+
+
+def test_a_failing_rank_ends_the_others(quick: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(
+        "import os\n"
+        "from cellcohort.models import MLP\n"
+        "class Failing(MLP):\n"
+        "    calls = 0\n"
+        "    def forward(self, windows):\n"
+        "        self.calls += 1\n"
+        "        if os.environ['RANK'] == '1' and self.calls == 4:\n"
+        "            raise RuntimeError('rank 1 fails on purpose')\n"
+        "        return super().forward(windows)\n"
+    )
+    done = torchrun(tmp_path, *quick, "logger=none", "model._target_=failing.Failing", PYTHONPATH=str(tmp_path))
+    assert done.returncode != 0
+    assert "rank 1 fails on purpose" in done.stderr
+    assert "run: " not in done.stdout
