@@ -48,7 +48,7 @@ class Coverage:
 def coverage(sampler: BatchSampler, epoch: int = 0) -> Coverage:
     """Count the draws of every cell in one epoch of all ranks, finished or planned.
 
-    Walks through the epoch's batches, which takes about as long as drawing them; needs two bytes a
+    Walks through the epoch's batches, which takes about as long as drawing them; needs four bytes a
     cell while it does.
 
     Parameters
@@ -56,11 +56,23 @@ def coverage(sampler: BatchSampler, epoch: int = 0) -> Coverage:
     sampler : BatchSampler
     epoch : int
     """
-    times = np.zeros(len(sampler.cells), np.uint16)
+    times = np.zeros(len(sampler.cells), np.uint32)
     for rank in range(sampler.world_size):
         twin = sampler.for_rank(rank, sampler.world_size)
         for step in range(len(sampler)):
             np.add.at(times, twin.batch(epoch, step), 1)
+    return coverage_of(sampler, times)
+
+
+def coverage_of(sampler: BatchSampler, times: np.ndarray) -> Coverage:
+    """Sort counted draws by the strata of a sampler.
+
+    Parameters
+    ----------
+    sampler : BatchSampler
+    times : numpy.ndarray of int, shape (n_cells,)
+        How often each cell was drawn.
+    """
     columns = sampler.strata_columns
     if not columns:
         labels, code = ("all cells",), np.zeros(len(times), np.int64)
