@@ -173,5 +173,11 @@ def _assemble(
     before[order] = running - np.maximum.accumulate(np.where(new, running, 0))
     return Plan(
         leader, turn, turns, np.searchsorted(row, np.arange(len(leader) + 1)), stratum.astype(np.int32),
-        count.astype(np.int32), before, np.bincount(stratum, weights=count, minlength=n).astype(np.int64),
+        count.astype(_narrow(count, np.int16)), before.astype(_narrow(before, np.int32)),
+        np.bincount(stratum, weights=count, minlength=n).astype(np.int64),
     )  # fmt: skip
+
+
+def _narrow(values: np.ndarray, small: type[np.signedinteger]) -> type[np.signedinteger]:
+    """`small` if it holds the values, else int64."""
+    return small if values.max(initial=0) <= np.iinfo(small).max else np.int64

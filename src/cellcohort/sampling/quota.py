@@ -66,42 +66,70 @@ def nested(total: float, levels: np.ndarray, ratios: list[np.ndarray], size: np.
     size : numpy.ndarray of int, shape (n,)
         Cells per part.
     """
-    if not ratios:
-        return np.full(len(size), total / max(len(size), 1))
-    codes, member = np.unique(levels[:, 0], return_inverse=True)
-    target = fill(total, ratios[0][codes], np.bincount(member, weights=size))
-    if len(ratios) == 1:
+    even = _nested_evenly(total, levels, ratios)
+    if (even <= size).all():
+        return even
+    codes, first = np.unique(levels[:, 0], return_index=True) if ratios else (np.zeros(1, int), np.zeros(1, int))
+    target = fill(total, ratios[0][codes] if ratios else np.ones(1), np.add.reduceat(size, first))
+    if len(ratios) <= 1:
         return target
-    parts = [
-        nested(target[i], levels[member == i, 1:], ratios[1:], size[member == i]) if target[i] > 0 else
-        np.zeros(int((member == i).sum()))
-        for i in range(len(codes))
-    ]  # fmt: skip
-    return np.concatenate(parts)
+    bounds = [*first.tolist(), len(size)]
+    return np.concatenate([
+        nested(part, levels[i:j, 1:], ratios[1:], size[i:j])
+        for part, i, j in zip(target, bounds, bounds[1:], strict=False)
+    ])  # fmt: skip
 
 
-def quotas(strata: Strata, leader: int, ratios: list[np.ndarray], leaky: float, batch_size: int) -> list[Quota]:
-    """The quotas of the batches that group `leader` leads.
+def _nested_evenly(total: float, levels: np.ndarray, ratios: list[np.ndarray]) -> np.ndarray:
+    """As `nested`, if every part had cells enough."""
+    target = np.full(len(levels), float(total))
+    family = np.zeros(len(levels), np.int64)  # rows that agree on the levels so far
+    for level, ratio in enumerate(ratios):
+        new = np.concatenate([[True], (levels[1:, : level + 1] != levels[:-1, : level + 1]).any(axis=1)])
+        own = ratio[levels[:, level]]
+        target *= own / np.bincount(family, weights=np.where(new, own, 0))[family]
+        family = np.cumsum(new) - 1
+    return target
+
+
+def quotas(strata: Strata, ratios: list[np.ndarray], leaky: float, batch_size: int) -> dict[int, list[Quota]]:
+    """What the batches of each group are to hold.
 
     Parameters
     ----------
     ratios : list of numpy.ndarray
         Asked share of each code, one array per share axis.
+    leaky : float
+        Share of a batch asked from the groups that do not lead it.
     """
-    low, high = np.searchsorted(strata.group, [leader, leader + 1])
-    label, size = strata.label[low:high], strata.size[low:high]
-    pool = np.bincount(strata.label, weights=strata.size, minlength=len(strata.levels))
-    pool[label] -= size
-    leak = min(leaky * batch_size, pool.sum())
+    leaders, first = np.unique(strata.group, return_index=True)
+    everyone = np.bincount(strata.label, weights=strata.size, minlength=len(strata.levels))
+    bounds = [*first.tolist(), len(strata.group)]
+    return {
+        int(leader): _quotas_of(
+            strata.levels, strata.label[i:j], strata.size[i:j], everyone, ratios, leaky, batch_size
+        )
+        for leader, i, j in zip(leaders, bounds, bounds[1:], strict=False)
+    }  # fmt: skip
+
+
+def _quotas_of(
+    levels: np.ndarray, label: np.ndarray, size: np.ndarray, everyone: np.ndarray,
+    ratios: list[np.ndarray], leaky: float, batch_size: int,
+) -> list[Quota]:  # fmt: skip
+    """The quotas of one group, which has `size` of the `everyone` cells of each of its labels."""
+    leak = min(leaky * batch_size, everyone.sum() - size.sum())
     if leak == 0:
-        return [Quota(OWN, batch_size, label, nested(batch_size, strata.levels[label], ratios, size))]
+        return [Quota(OWN, batch_size, label, nested(batch_size, levels[label], ratios, size))]
+    pool = everyone.copy()
+    pool[label] -= size
     leak_label = np.flatnonzero(pool)
     leak_size = pool[leak_label]
 
     def split(own_total: float, leak_total: float) -> tuple[np.ndarray, np.ndarray]:
         return (
-            nested(own_total, strata.levels[label], ratios, size),
-            nested(leak_total, strata.levels[leak_label], ratios, leak_size),
+            nested(own_total, levels[label], ratios, size),
+            nested(leak_total, levels[leak_label], ratios, leak_size),
         )
 
     own_target, leak_target = split(batch_size - leak, leak)

@@ -72,8 +72,7 @@ class Schedule:
         self._strata = build_strata(column, [c for c, _ in asked], hours, capped, positions, len(cells))
         self._leaky = group.leaky if group else 0.0
         ratios = [share for _, share in asked]
-        leaders = np.unique(self._strata.group)
-        parts = {int(g): quotas(self._strata, int(g), ratios, self._leaky, places) for g in leaders}
+        parts = quotas(self._strata, ratios, self._leaky, places)
         self._plan = build_plan(self._strata, weights, parts, self.n_batches, seed)
         self.warnings = shortfalls(self._strata, parts, column, asked, self._leaky, places)
         self._asked = {_name(axis): share for axis, share in zip(shares, ratios, strict=True)}
@@ -117,7 +116,7 @@ class Schedule:
                 key, share, shares, out,
             )  # fmt: skip
             return out
-        before = plan.before[entries] + lap * plan.total[stratum]
+        before = plan.before[entries].astype(np.int64) + lap * plan.total[stratum]
         if self._most:
             draw_capped(
                 strata.order, strata.start, self._capped, self._most, stratum, count, before, key, share, shares, out

@@ -35,9 +35,10 @@ def shortfalls(
         The column of each share axis and the share asked of each of its labels.
     """
     messages: list[str] = []
+    bounds = np.searchsorted(strata.group, np.arange(strata.group.max() + 2))
     for leader, parts in quotas.items():
         where = f" in {group.name} {group.labels[leader]!r}" if group else ""
-        low, high = np.searchsorted(strata.group, [leader, leader + 1])
+        low, high = bounds[leader], bounds[leader + 1]
         label, size = strata.label[low:high], strata.size[low:high]
         leak = sum(part.total * (part.leaky if part.part == BOTH else part.part == LEAKED) for part in parts)
         asked = round(leaky * batch_size, 1)

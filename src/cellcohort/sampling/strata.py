@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ class Strata:
     order : numpy.ndarray of int, shape (n_drawable,)
         Positions of the cells that may be drawn, in sorted order; stratum `s` is ``order[start[s]:start[s + 1]]``.
     start : numpy.ndarray of int64, shape (n_strata + 1,)
-    group, label : numpy.ndarray of int64, shape (n_strata,)
+    group, label : numpy.ndarray of int, shape (n_strata,)
         Code of the group axis (0 without one) and row of `levels` of each stratum.
     levels : numpy.ndarray of int64, shape (n_labels, n_share_axes)
         The combinations of labels present, one code per share axis; sorted.
@@ -40,7 +41,7 @@ class Strata:
     knot_start: np.ndarray
     knot_ptr: np.ndarray
 
-    @property
+    @cached_property
     def size(self) -> np.ndarray:
         """Cells per stratum, shape (n_strata,)."""
         return np.diff(self.start)

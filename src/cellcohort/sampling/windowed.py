@@ -128,6 +128,13 @@ def _draw_part(  # type: ignore[no-untyped-def]
     left, n_left = _blocks(bounds[0][0] + shift, bounds[0][1] + shift)
     right, n_right = _blocks(bounds[1][0] + shift, bounds[1][1] + shift)
     n_fit = bounds[0][1] - bounds[0][0] + bounds[1][1] - bounds[1][0]
+    if n_fit == 1:  # as in most strata of a screen with very many labels
+        position = order[begin_of + (bounds[0][0] if bounds[0][1] > bounds[0][0] else bounds[1][0])]
+        if need == 1 and (most == 0 or admit(held, capped[position], most)):
+            if place % shares == share:
+                out[filled] = position
+                filled += 1
+            return place + 1, filled
     most = most if need <= n_fit else 0
     tries = min(n_fit, MOST_TRIES * (need + 8)) if most > 0 else 0
     turned_away = np.empty(tries, np.int64)
