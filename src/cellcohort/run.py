@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import warnings
 from collections.abc import Mapping
 from datetime import datetime
@@ -92,7 +93,7 @@ class Run:
         with warnings.catch_warnings():  # the directory holds the config, and nothing that will be deleted
             warnings.filterwarnings("ignore", "Experiment logs directory")
             _ = csv.experiment
-        others: list[Logger] = [instantiate(node) for node in self._config.logger.values()]
+        others: list[Logger] = [instantiate(node, save_dir=str(self.directory)) for node in self._config.logger.values()]
         resolved: Any = OmegaConf.to_container(self._config, resolve=True)
         for logger in others:
             logger.log_hyperparams(resolved)
@@ -101,11 +102,10 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        from torch import distributed
-
         finish_wandb(exit_code=int(kind is not None))
         alone = self.world_size == 1
-        if distributed.is_available() and distributed.is_initialized() and (kind is None or alone):
+        distributed = sys.modules.get("torch.distributed")  # not imported by a job that trains nothing
+        if distributed and distributed.is_available() and distributed.is_initialized() and (kind is None or alone):
             distributed.destroy_process_group()  # after an error, other ranks may still wait for this one: just leave
         if kind is None and self.rank == 0:
             print(f"run: {self.directory}", flush=True)
