@@ -100,7 +100,7 @@ def test_ranks_are_described_as_each_alone_and_the_global_batch_as_their_union()
     positions[2, :5] = positions[0, :5]
     asked = [sampler.asked(1, 2) for sampler in samplers]
     meter = Meter(cells, axes)
-    rows = [dict(zip(meter.names, row, strict=True)) for row in meter.measure(positions, asked)]
+    rows = [dict(zip(meter.names, row, strict=True)) for row in meter.measure(positions[None], [asked])[0]]
     alone = [describe(cells, p, a, axes) for p, a in zip(positions, asked, strict=True)]
     for row, expected in zip(rows, alone, strict=False):
         assert row == pytest.approx(expected)
@@ -118,7 +118,7 @@ def test_ranks_are_described_as_each_alone_and_the_global_batch_as_their_union()
 
 
 def test_what_the_sampler_gives_as_asked_has_no_shortfall() -> None:
-    cells, axes = make_cells(6000), all_axes(leaky=0.1)
+    cells, axes = make_cells(20_000), all_axes(leaky=0.1)
     sampler = BatchSampler(cells, axes, batch_size=64)
     for step in range(20):
         told = describe(cells, sampler.batch(0, step), sampler.asked(0, step), axes)
@@ -227,24 +227,26 @@ def test_steps_are_measured_from_the_sampler_of_any_rank(scope: str) -> None:
     cells, axes = make_cells(3000), all_axes()
     ranks = [BatchSampler(cells, axes, 32, seed=3, rank=rank, world_size=2, scope=scope) for rank in range(2)]
     meters = [StepMeter(sampler) for sampler in ranks]
+    whole, groups = meters[0].measure(4, 0, meters[0].positions(4, 0, 10))
     seen: set[int] = set()
     for step in range(10):
         positions = np.stack([sampler.batch(4, step) for sampler in ranks])
+        np.testing.assert_array_equal(meters[0].positions(4, step), positions[None])
+        numbers, group = meters[1].measure(4, step, positions[None])
+        np.testing.assert_array_equal(numbers[0], whole[step])
+        assert group[0] == groups[step]
         seen.update(positions.ravel().tolist())
-        (numbers, groups), (same, _) = (meter.measure(4, step, meter.positions(4, step)) for meter in meters)
-        np.testing.assert_array_equal(numbers, same)
-        np.testing.assert_array_equal(meters[0].positions(4, step), positions)
-        row = dict(zip(meters[0].names, numbers[-1], strict=True))
+        row = dict(zip(meters[0].names, whole[step, -1], strict=True))
         assert row["coverage"] == len(seen) / len(cells)
         asked = [sampler.asked(4, step) for sampler in ranks]
         labels = [cells.column("experiment").labels[one.experiment] for one in asked]
-        assert groups == [*labels, labels[0] if labels[0] == labels[1] else None]
+        assert group[0] == [*labels, labels[0] if labels[0] == labels[1] else None]
         if scope == "global":
             union = by_hand(cells, positions.ravel().tolist(), asked[0])
             assert {name: row[name] for name in union} == pytest.approx(union)
-            assert groups[2] is not None
-            assert np.isnan(numbers[:2, meters[0].names.index("shortfall")]).all()
-    resumed, _ = StepMeter(ranks[1]).measure(4, 9, positions)
-    np.testing.assert_array_equal(resumed, numbers)
+            assert group[0][2] is not None
+            assert np.isnan(whole[step, :2, meters[0].names.index("shortfall")]).all()
+    resumed, _ = StepMeter(ranks[1]).measure(4, 8, meters[0].positions(4, 8, 2))
+    np.testing.assert_array_equal(resumed, whole[8:])
     fresh, _ = meters[0].measure(5, 0, meters[0].positions(5, 0))
-    assert fresh[-1, -1] == len(set(meters[0].positions(5, 0).ravel().tolist())) / len(cells)
+    assert fresh[0, -1, -1] == len(set(meters[0].positions(5, 0).ravel().tolist())) / len(cells)

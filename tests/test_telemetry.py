@@ -280,7 +280,8 @@ def test_other_ranks_check_their_batch_and_write_nothing(tmp_path: Path) -> None
     callback.on_train_batch_start(trainer, Model(), batches[0], 0)
     callback.on_train_batch_start(trainer, Model(), batches[1], 1)
     of_rank_0 = list(make_loader(data, make_sampler(data, rank=0, world_size=2)))
+    callback.on_train_batch_start(trainer, Model(), of_rank_0[2], 2)
     with pytest.raises(RuntimeError, match="rank 1: the loader delivered other cells"):
-        callback.on_train_batch_start(trainer, Model(), of_rank_0[2], 2)
+        callback.on_train_batch_end(trainer, Model(), None, of_rank_0[2], 2)
     callback.on_train_end(trainer, Model())
     assert not (tmp_path / "run").exists()

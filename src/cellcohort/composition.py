@@ -46,7 +46,7 @@ __all__ = ["MOST_LABELS", "Meter", "StepMeter", "describe"]
 
 
 class Meter:
-    """Measures what the batches of one step held, on all ranks and together.
+    """Measures what the batches of steps held, on every rank and together.
 
     Parameters
     ----------
@@ -102,27 +102,28 @@ class Meter:
             self.columns[title] = column
             gauges.append(Shares(title, column, key, quota))
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Asked]) -> np.ndarray:
-        """Measure the batches of one step.
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]]) -> np.ndarray:
+        """Measure the batches of some steps.
 
         Parameters
         ----------
-        positions : numpy.ndarray of int, shape (n_ranks, batch_size)
-            What every rank's batch holds.
-        asked : sequence of Asked, one per rank
-            What was asked of each; with scope "global" the same for all.
+        positions : numpy.ndarray of int64, shape (n_steps, n_ranks, batch_size)
+            What every rank's batch of every step holds.
+        asked : sequence over steps of sequence over ranks of Asked
+            What was asked of each; with scope "global" the same for all ranks.
 
         Returns
         -------
-        numpy.ndarray of float64, shape (n_ranks + 1, n_names)
-            One row per rank, then one for the global batch. In it shares are of the union, leak
-            and window are counted rank by rank, each by its own group and focal time (NaN where
-            these differ), and with scope "rank" the shortfalls of the ranks are added up.
+        numpy.ndarray of float64, shape (n_steps, n_ranks + 1, n_names)
+            For each step one row per rank, then one for the global batch. In it shares are of the
+            union, leak and window are counted rank by rank, each by its own group and focal time
+            (NaN where these differ), and with scope "rank" the shortfalls of the ranks are added up.
         """
-        numbers = np.empty((len(positions) + 1, len(self.names)))
+        n_steps, n_ranks, _ = positions.shape
+        numbers = np.empty((n_steps, n_ranks + 1, len(self.names)))
         for gauge, places in self._gauges:
-            gauge.measure(positions, asked, self._joint, numbers[:, places])
-        numbers[:, -1] = numbers[:, self._short].sum(axis=1)
+            gauge.measure(positions, asked, self._joint, numbers[:, :, places])
+        numbers[:, :, -1] = numbers[:, :, self._short].sum(axis=2)
         return numbers
 
 
@@ -155,8 +156,8 @@ def describe(
     if axes and asked is None:
         raise ValueError("describe was given axes but not what they asked; pass asked=sampler.asked(epoch, step).")
     meter = Meter(cells, axes)
-    numbers = meter.measure(np.asarray(positions)[None], [asked or Asked()])
-    return dict(zip(meter.names, numbers[0].tolist(), strict=True))
+    numbers = meter.measure(np.asarray(positions, np.int64)[None, None], [[asked or Asked()]])
+    return dict(zip(meter.names, numbers[0, 0].tolist(), strict=True))
 
 
 class StepMeter:
@@ -184,54 +185,58 @@ class StepMeter:
         self._seen = np.zeros(len(sampler.cells), bool)
         self._n_seen, self._next = 0, (-1, 0)
 
-    def positions(self, epoch: int, step: int) -> np.ndarray:
-        """The cells that every rank's batch of one step holds, int64 of shape (world_size, batch_size)."""
-        return np.stack([rank.batch(epoch, step) for rank in self._ranks])
+    def positions(self, epoch: int, first: int, n_steps: int = 1) -> np.ndarray:
+        """The cells that every rank's batch holds, int64 of shape (n_steps, world_size, batch_size)."""
+        return np.array([[rank.batch(epoch, first + i) for rank in self._ranks] for i in range(n_steps)])
 
-    def measure(self, epoch: int, step: int, positions: np.ndarray) -> tuple[np.ndarray, list[str | None]]:
-        """Measure the batches of one step.
+    def measure(self, epoch: int, first: int, positions: np.ndarray) -> tuple[np.ndarray, list[list[str | None]]]:
+        """Measure the batches of steps that follow each other.
 
         Steps are cheap in their order. After a leap, as when a run resumes in mid-epoch, the
         earlier batches of the epoch are gone through once for the coverage.
 
         Parameters
         ----------
-        epoch, step : int
+        epoch, first : int
+            The epoch and the first of the steps.
         positions : numpy.ndarray
-            What :meth:`positions` says of this step.
+            What :meth:`positions` says of these steps.
 
         Returns
         -------
-        numpy.ndarray of float64, shape (world_size + 1, n_names)
-            One row per rank, then the global batch.
-        list of str or None, one per row
+        numpy.ndarray of float64, shape (n_steps, world_size + 1, n_names)
+            For each step one row per rank, then one for the global batch.
+        list of list of str or None, of the same shape as the rows
             The label that each batch is built around; None if none, or if ranks differ.
         """
-        asked = [rank.asked(epoch, step) for rank in self._ranks]
-        numbers = np.full((len(positions) + 1, len(self.names)), np.nan)
-        numbers[:, :-1] = self.meter.measure(positions, asked)
-        numbers[-1, -1] = self._cover(epoch, step, positions)
-        groups = [None if one.experiment is None else self._groups[one.experiment] for one in asked]
-        return numbers, [*groups, groups[0] if len(set(groups)) == 1 else None]
+        n_steps, n_ranks, _ = positions.shape
+        asked = [[rank.asked(epoch, first + i) for rank in self._ranks] for i in range(n_steps)]
+        numbers = np.full((n_steps, n_ranks + 1, len(self.names)), np.nan)
+        numbers[:, :, :-1] = self.meter.measure(positions, asked)
+        numbers[:, -1, -1] = self._cover(epoch, first, positions)
+        groups: list[list[str | None]] = []
+        for ranks in asked:
+            labels = [None if one.experiment is None else self._groups[one.experiment] for one in ranks]
+            groups.append([*labels, labels[0] if len(set(labels)) == 1 else None])
+        return numbers, groups
 
-    def _cover(self, epoch: int, step: int, positions: np.ndarray) -> float:
-        if (epoch, step) != self._next:
+    def _cover(self, epoch: int, first: int, positions: np.ndarray) -> np.ndarray:
+        if (epoch, first) != self._next:
             self._seen[:], self._n_seen = False, 0
-            for earlier in range(step):
-                self._see(self.positions(epoch, earlier))
-        self._next = epoch, step + 1
-        self._see(positions)
-        return self._n_seen / len(self._seen)
-
-    def _see(self, positions: np.ndarray) -> None:
-        self._n_seen += _see(self._seen, positions)
+            for earlier in range(first):
+                self._n_seen += int(_see(self._seen, self.positions(epoch, earlier))[0])
+        self._next = epoch, first + len(positions)
+        so_far = self._n_seen + np.cumsum(_see(self._seen, positions))
+        self._n_seen = int(so_far[-1])
+        return so_far / len(self._seen)
 
 
 @njit(cache=True, nogil=True)
 def _see(seen, positions):  # type: ignore[no-untyped-def]
-    """Mark positions as seen; how many were not before."""
-    new = 0
-    for position in positions.flat:
-        new += not seen[position]
-        seen[position] = True
+    """Mark positions as seen; how many were not before, per step."""
+    new = np.zeros(len(positions), np.int64)
+    for step in range(len(positions)):
+        for position in positions[step].ravel():
+            new[step] += not seen[position]
+            seen[position] = True
     return new

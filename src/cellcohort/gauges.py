@@ -1,7 +1,7 @@
 """The single measurements that a `Meter` is made of.
 
-Each measures the batches of all ranks in a step at once and writes one row per rank, then one for
-the global batch. Counting is compiled, so that a step costs microseconds.
+Each measures the batches of several steps and all ranks at once: one row per step and rank, and one
+for the global batch of the step behind those of its ranks. Counting is compiled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROUNDING = 1 + 1e-6  # cells by which a count may miss its target without being
 
 
 class Gauge(Protocol):
-    """Some numbers on the batches of a step."""
+    """Some numbers on batches."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -33,13 +33,13 @@ class Gauge(Protocol):
         """Those names that a log can do without."""
         ...
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Asked], joint: bool, out: np.ndarray) -> None:
-        """Write the numbers into `out`, float of shape (n_ranks + 1, n_names).
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names).
 
         Parameters
         ----------
-        positions : numpy.ndarray of int64, shape (n_ranks, batch_size)
-        asked : sequence of Asked, one per rank
+        positions : numpy.ndarray of int64, shape (n_steps, n_ranks, batch_size)
+        asked : sequence over steps of sequence over ranks of Asked
         joint : bool
             Whether only the union of the ranks' batches was asked something.
         """
@@ -68,19 +68,20 @@ class Shares:
             self.details += [f"{title}/distance_to_table", f"{title}/shortfall"]
         self._told, self._last = len(told), len(last)
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Asked], joint: bool, out: np.ndarray) -> None:
-        wanted = np.empty((len(positions), len(self._table)))
-        for rank, one in enumerate(asked):
-            wanted[rank] = self._table if self._key is None else one.shares[self._key]
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
         counts = _count(self._codes, positions, len(self._table))
-        held, verdict = _judge(counts, wanted, self._table, positions.shape[1], joint)
-        if self._each:
-            out[:, : self._told] = held[:, self._present]
-            out[:-1, self._told : -self._last] = wanted[:, self._present] if self._key is not None else 0
-            out[-1, self._told : -self._last] = out[:-1, self._told : -self._last].mean(axis=0)
+        if self._key is None:
+            wanted = np.broadcast_to(self._table, counts.shape)
         else:
-            out[:, : self._told] = _spread(held[:, self._present])
-        out[:, -self._last :] = verdict[:, : self._last]
+            wanted = np.array([[one.shares[self._key] for one in ranks] for ranks in asked])
+        held, verdict = _judge(counts, wanted, self._table, positions.shape[2], joint)
+        shares = held[:, :, self._present]
+        out[:, :, : self._told] = shares if self._each else _spread(shares)
+        if self._each and self._key is not None:
+            of_ranks = wanted[:, :, self._present]
+            out[:, :-1, self._told : -self._last] = of_ranks
+            out[:, -1, self._told : -self._last] = of_ranks.mean(axis=1)
+        out[:, :, -self._last :] = verdict[:, :, : self._last]
 
 
 class Leak:
@@ -92,10 +93,10 @@ class Leak:
     def __init__(self, column: Column) -> None:
         self._codes = column.codes
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Asked], joint: bool, out: np.ndarray) -> None:
-        group = np.array([one.experiment for one in asked])
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        group = np.array([[one.experiment for one in ranks] for ranks in asked])
         counts = _count_others(self._codes, positions, group)
-        _against(np.array([one.leaky for one in asked]), counts, joint, out)
+        _against(np.array([[one.leaky for one in ranks] for ranks in asked]), counts, joint, out)
 
 
 class Window:
@@ -107,12 +108,13 @@ class Window:
     def __init__(self, hours: np.ndarray) -> None:
         self._hours = hours
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Asked], joint: bool, out: np.ndarray) -> None:
-        focal = np.array([one.focal_hours for one in asked])
-        reach = np.array([one.window_hours + TOLERANCE for one in asked])
-        _against(np.array([one.inside for one in asked]), _count_near(self._hours, positions, focal, reach), joint, out)
-        out[:-1, 3] = focal
-        out[-1, 3] = focal[0] if (focal == focal[0]).all() else np.nan
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        inside, focal, width = np.moveaxis(
+            np.array([[(one.inside, one.focal_hours, one.window_hours) for one in ranks] for ranks in asked]), 2, 0
+        )
+        _against(inside, _count_near(self._hours, positions, focal, width + TOLERANCE), joint, out)
+        out[:, :-1, 3] = focal
+        out[:, -1, 3] = np.where((focal == focal[:, :1]).all(axis=1), focal[:, 0], np.nan)
 
 
 class Repeats:
@@ -121,8 +123,8 @@ class Repeats:
     names: Sequence[str] = ("duplicates",)
     details: Sequence[str] = ()
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Asked], joint: bool, out: np.ndarray) -> None:
-        out[:, 0] = _equals(positions)[:, 0]
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        out[:, :, 0] = _equals(positions)[:, :, 0]
 
 
 class Tracks:
@@ -134,8 +136,8 @@ class Tracks:
     def __init__(self, column: Column) -> None:
         self._codes = column.codes
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Asked], joint: bool, out: np.ndarray) -> None:
-        out[:, 0] = _equals(self._codes[positions])[:, 1]
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        out[:, :, 0] = _equals(self._codes[positions])[:, :, 1]
 
 
 def label_texts(labels: Sequence[Hashable]) -> list[str]:
@@ -146,93 +148,103 @@ def label_texts(labels: Sequence[Hashable]) -> list[str]:
 
 def _against(wanted: np.ndarray, counts: np.ndarray, joint: bool, out: np.ndarray) -> None:
     """Write the shares asked and held, and the shortfall, of cells of one kind against all others."""
-    both = np.stack([wanted, 1 - wanted], axis=1)
-    held, verdict = _judge(counts, both, np.zeros(2), int(counts[0].sum()), joint)
-    out[:-1, 0], out[-1, 0] = wanted, wanted.mean()
-    out[:, 1] = held[:, 0]
-    out[:, 2] = verdict[:, 3]
+    both = np.stack([wanted, 1 - wanted], axis=2)
+    held, verdict = _judge(counts, both, np.zeros(2), int(counts[0, 0].sum()), joint)
+    out[:, :-1, 0], out[:, -1, 0] = wanted, wanted.mean(axis=1)
+    out[:, :, 1] = held[:, :, 0]
+    out[:, :, 2] = verdict[:, :, 3]
 
 
 def _spread(shares: np.ndarray) -> np.ndarray:
     """Least share, largest share and effective number of labels of every row."""
-    entropy = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=1)
-    return np.stack([shares.min(axis=1), shares.max(axis=1), np.exp(entropy)], axis=1)
+    entropy = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)
+    return np.stack([shares.min(axis=-1), shares.max(axis=-1), np.exp(entropy)], axis=-1)
 
 
 @njit(cache=True, nogil=True)
 def _count(codes, positions, n_labels):  # type: ignore[no-untyped-def]
-    """Cells of each label, shape (n_ranks, n_labels)."""
-    counts = np.zeros((len(positions), n_labels))
-    for rank in range(len(positions)):
-        for position in positions[rank]:
-            counts[rank, codes[position]] += 1
+    """Cells of each label, shape (n_steps, n_ranks, n_labels)."""
+    n_steps, n_ranks, size = positions.shape
+    counts = np.zeros((n_steps, n_ranks, n_labels))
+    for step in range(n_steps):
+        for rank in range(n_ranks):
+            for i in range(size):
+                counts[step, rank, codes[positions[step, rank, i]]] += 1
     return counts
 
 
 @njit(cache=True, nogil=True)
 def _count_others(codes, positions, group):  # type: ignore[no-untyped-def]
-    """Cells of other labels than the rank's, and of it, shape (n_ranks, 2)."""
-    counts = np.zeros((len(positions), 2))
-    for rank in range(len(positions)):
-        for position in positions[rank]:
-            counts[rank, int(codes[position] == group[rank])] += 1
+    """Cells of other labels than the batch's, and of it, shape (n_steps, n_ranks, 2)."""
+    n_steps, n_ranks, size = positions.shape
+    counts = np.zeros((n_steps, n_ranks, 2))
+    for step in range(n_steps):
+        for rank in range(n_ranks):
+            for i in range(size):
+                counts[step, rank, int(codes[positions[step, rank, i]] == group[step, rank])] += 1
     return counts
 
 
 @njit(cache=True, nogil=True)
 def _count_near(hours, positions, focal, reach):  # type: ignore[no-untyped-def]
-    """Cells within reach of the rank's focal time, and the others, shape (n_ranks, 2); NaN is never within."""
-    counts = np.zeros((len(positions), 2))
-    for rank in range(len(positions)):
-        for position in positions[rank]:
-            counts[rank, 0 if abs(hours[position] - focal[rank]) <= reach[rank] else 1] += 1
+    """Cells within reach of the batch's focal time, and others, shape (n_steps, n_ranks, 2); NaN is never within."""
+    n_steps, n_ranks, size = positions.shape
+    counts = np.zeros((n_steps, n_ranks, 2))
+    for step in range(n_steps):
+        for rank in range(n_ranks):
+            for i in range(size):
+                near = abs(hours[positions[step, rank, i]] - focal[step, rank]) <= reach[step, rank]
+                counts[step, rank, 0 if near else 1] += 1
     return counts
 
 
 @njit(cache=True, nogil=True)
 def _judge(counts, wanted, table, size, joint):  # type: ignore[no-untyped-def]
-    """Shares held, shape (n_ranks + 1, n_labels), and a verdict on them, shape (n_ranks + 1, 4).
+    """Shares held, shape (n_steps, n_ranks + 1, n_labels), and a verdict, shape (n_steps, n_ranks + 1, 4).
 
     The verdict is: labels present, distance to the table's shares and to those wanted, shortfall.
     """
-    n_ranks, n_labels = counts.shape
-    held, verdict = np.zeros((n_ranks + 1, n_labels)), np.zeros((n_ranks + 1, 4))
-    for row in range(n_ranks + 1):
-        for label in range(n_labels):
-            if row < n_ranks:
-                share, target, cells = counts[row, label] / size, wanted[row, label], size
-            else:
-                share, target, cells = held[:-1, label].mean(), wanted[:, label].mean(), size * n_ranks
-            held[row, label] = share
-            verdict[row, 0] += share > 0
-            verdict[row, 1] += abs(share - table[label]) / 2
-            verdict[row, 2] += abs(share - target) / 2
-            lacking = (target - share) * cells
-            if lacking > _ROUNDING:
-                verdict[row, 3] += np.floor(lacking + 1e-6)
-    if joint:
-        verdict[:-1, 3] = np.nan
-    else:
-        verdict[-1, 3] = verdict[:-1, 3].sum()
+    n_steps, n_ranks, n_labels = counts.shape
+    held, verdict = np.zeros((n_steps, n_ranks + 1, n_labels)), np.zeros((n_steps, n_ranks + 1, 4))
+    for step in range(n_steps):
+        for row in range(n_ranks + 1):
+            for label in range(n_labels):
+                if row < n_ranks:
+                    share, target = counts[step, row, label] / size, wanted[step, row, label]
+                else:
+                    share, target = held[step, :-1, label].mean(), wanted[step, :, label].mean()
+                held[step, row, label] = share
+                verdict[step, row, 0] += share > 0
+                verdict[step, row, 1] += abs(share - table[label]) / 2
+                verdict[step, row, 2] += abs(share - target) / 2
+                lacking = (target - share) * (size if row < n_ranks else size * n_ranks)
+                if lacking > _ROUNDING:
+                    verdict[step, row, 3] += np.floor(lacking + 1e-6)
+        if joint:
+            verdict[step, :-1, 3] = np.nan
+        else:
+            verdict[step, -1, 3] = verdict[step, :-1, 3].sum()
     return held, verdict
 
 
 @njit(cache=True, nogil=True)
 def _equals(values):  # type: ignore[no-untyped-def]
-    """Per row of values, and for all together: entries that came before, and pairs of equal entries."""
-    out = np.zeros((len(values) + 1, 2))
-    for row in range(len(values) + 1):
-        entries = values[row : row + 1] if row < len(values) else values
-        bits = 1
-        while 1 << bits < 2 * entries.size:
-            bits += 1
-        known, count = np.full(1 << bits, -1, np.int64), np.zeros(1 << bits, np.int64)
-        for value in entries.flat:
-            slot = (np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits)
-            while known[slot] != value and known[slot] != -1:
-                slot = (slot + np.uint64(1)) & np.uint64((1 << bits) - 1)
-            known[slot] = value
-            out[row, 0] += count[slot] > 0
-            out[row, 1] += count[slot]
-            count[slot] += 1
+    """Entries that came before, and pairs of equal entries: of each batch and of each step together."""
+    n_steps, n_ranks, _ = values.shape
+    out = np.zeros((n_steps, n_ranks + 1, 2))
+    for step in range(n_steps):
+        for row in range(n_ranks + 1):
+            entries = values[step, row] if row < n_ranks else values[step].ravel()
+            bits = 1
+            while 1 << bits < 2 * entries.size:
+                bits += 1
+            known, count = np.full(1 << bits, -1, np.int64), np.zeros(1 << bits, np.int64)
+            for value in entries:
+                slot = (np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits)
+                while known[slot] != value and known[slot] != -1:
+                    slot = (slot + np.uint64(1)) & np.uint64((1 << bits) - 1)
+                known[slot] = value
+                out[step, row, 0] += count[slot] > 0
+                out[step, row, 1] += count[slot]
+                count[slot] += 1
     return out

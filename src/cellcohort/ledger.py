@@ -38,36 +38,43 @@ class Ledger:
     def __init__(self, directory: str | os.PathLike[str], names: Sequence[str], about: Mapping[str, Any]) -> None:
         self._directory = Path(directory)
         self._names, self._about = list(names), json.dumps(about, default=str)
-        self._rows: list[tuple[int, int, int, Sequence[Any], np.ndarray]] = []
+        self._blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray, Sequence[Sequence[Any]], np.ndarray]] = []
+        self._waiting = 0
         _parts_of(self._directory).mkdir(parents=True, exist_ok=True)
         self._part = 1 + max((int(path.stem) for path in _parts(self._directory)), default=-1)
         table = _table_of(self._directory)
         self._joined = pq.read_metadata(table).num_rows if table.exists() else 0
         self._apart = sum(pq.read_metadata(path).num_rows for path in _parts(self._directory))
 
-    def add(self, epoch: int, step: int, global_step: int, groups: Sequence[Any], numbers: np.ndarray) -> None:
-        """Take down one step.
+    def add(
+        self, epoch: int, step: int, global_steps: Sequence[int], groups: Sequence[Sequence[Any]], numbers: np.ndarray
+    ) -> None:
+        """Take down steps that follow each other.
 
         Parameters
         ----------
-        epoch, step, global_step : int
-            The place of the batch, and how many steps the optimizer had made before it.
-        groups : sequence of str or None, one per row
+        epoch, step : int
+            The epoch and the first of the steps.
+        global_steps : sequence of int, one per step
+            How many steps the optimizer had made before.
+        groups : sequence over steps of sequence over rows of str or None
             The label that each batch is built around.
-        numbers : numpy.ndarray of float, shape (n_ranks + 1, n_names)
+        numbers : numpy.ndarray of float, shape (n_steps, n_ranks + 1, n_names)
             One row per rank, then the global batch.
         """
-        self._rows.append((epoch, step, global_step, groups, numbers))
-        if len(self._rows) >= STEPS_IN_MEMORY:
+        steps = np.arange(step, step + len(numbers))
+        self._blocks.append((np.full(len(steps), epoch), steps, np.asarray(global_steps), groups, numbers))
+        self._waiting += len(steps)
+        if self._waiting >= STEPS_IN_MEMORY:
             self.flush()
 
     def flush(self) -> None:
-        """Put down the rows in memory; join the parts once they are a twentieth of the table."""
-        if self._rows:
+        """Put down the rows in memory; join the parts whenever the table would double by it."""
+        if self._blocks:
             part = self._as_table()
             _write(part, _parts_of(self._directory) / f"{self._part:06d}.parquet")
-            self._part, self._apart, self._rows = self._part + 1, self._apart + len(part), []
-        if self._apart * 20 >= self._joined:
+            self._part, self._apart, self._waiting, self._blocks = self._part + 1, self._apart + len(part), 0, []
+        if self._apart >= self._joined:
             self._join()
 
     def close(self) -> None:
@@ -77,22 +84,27 @@ class Ledger:
         shutil.rmtree(_parts_of(self._directory))
 
     def _as_table(self) -> pa.Table:
-        n_rows = len(self._rows[0][4])
-        ranks = [*range(n_rows - 1), GLOBAL]
+        epoch, step, global_step = (np.concatenate([block[i] for block in self._blocks]) for i in range(3))
+        numbers = np.roll(np.concatenate([block[4] for block in self._blocks]), 1, axis=1)  # the global batch first
+        groups = [group for block in self._blocks for rows in block[3] for group in (rows[-1], *rows[:-1])]
+        n_steps, n_rows, _ = numbers.shape
         columns = {
-            name: pa.array(np.repeat([row[i] for row in self._rows], n_rows), pa.int64())
-            for i, name in enumerate(("epoch", "step", "global_step"))
+            "epoch": pa.array(np.repeat(epoch, n_rows)),
+            "step": pa.array(np.repeat(step, n_rows)),
+            "global_step": pa.array(np.repeat(global_step, n_rows)),
+            "rank": pa.array(np.tile(np.arange(GLOBAL, n_rows - 1), n_steps)),
+            "group": pa.array(groups, pa.string()),
         }
-        columns["rank"] = pa.array(np.tile(ranks, len(self._rows)), pa.int32())
-        columns["group"] = pa.array([group for row in self._rows for group in row[3]], pa.string())
-        numbers = np.concatenate([row[4] for row in self._rows])
-        columns |= {name: pa.array(numbers[:, i]) for i, name in enumerate(self._names)}
+        columns |= {name: pa.array(numbers[:, :, i].ravel()) for i, name in enumerate(self._names)}
         return pa.table(columns, metadata={"cellcohort": self._about})
 
     def _join(self) -> None:
         parts = _parts(self._directory)
-        if parts:
-            whole = _gather(self._directory)
+        if len(_files(self._directory)) == 1 == len(parts):
+            os.replace(parts[0], _table_of(self._directory))
+            self._joined, self._apart = self._apart, 0
+        elif parts:
+            whole = _gather(_files(self._directory))
             _write(whole, _table_of(self._directory))
             self._joined, self._apart = len(whole), 0
             for path in parts:
@@ -117,13 +129,13 @@ def read_composition(directory: str | os.PathLike[str]) -> pd.DataFrame:
     FileNotFoundError
         There is no composition in the directory.
     """
-    table = _gather(Path(directory))
-    if table is None:
+    files = _files(Path(directory))
+    if not files:
         raise FileNotFoundError(
             f"{directory} has no {_table_of(Path(directory)).name}: no training step was recorded there yet. "
             "Give the directory that train.py printed as `run:`."
         )
-    return table.to_pandas()
+    return _gather(files).to_pandas()
 
 
 def _table_of(directory: Path) -> Path:
@@ -138,12 +150,14 @@ def _parts(directory: Path) -> list[Path]:
     return sorted(_parts_of(directory).glob("*.parquet"))
 
 
-def _gather(directory: Path) -> pa.Table | None:
-    """The table and its parts as one, of which the newest rows of each step count."""
+def _files(directory: Path) -> list[Path]:
+    """The table, if there is one, and its parts, oldest first."""
     table = _table_of(directory)
-    files = ([table] if table.exists() else []) + _parts(directory)
-    if not files:
-        return None
+    return ([table] if table.exists() else []) + _parts(directory)
+
+
+def _gather(files: list[Path]) -> pa.Table:
+    """Files as one table, in which the newest rows of each step count."""
     tables = [pq.read_table(path) for path in files]
     whole = pa.concat_tables(tables, promote_options="default")
     key = pd.DataFrame({name: whole[name].to_numpy() for name in ("epoch", "step", "rank")})

@@ -12,6 +12,12 @@ from cellcohort.composition import StepMeter
 from cellcohort.ledger import Ledger
 from cellcohort.sampling import BatchSampler
 
+MOST_NOTED = 100  # batches that wait to be measured, where the trainer logs more seldom than that
+REMEDY = (
+    "Make the loader with the sampler that CompositionLogger has as its batch_sampler, and let nothing replace or "
+    "reorder it (trainer.use_distributed_sampler=false)."
+)
+
 
 class CompositionLogger(lightning.Callback):
     """Log what every training batch holds against what was asked, and keep it all in the run directory.
@@ -44,8 +50,9 @@ class CompositionLogger(lightning.Callback):
 
     Notes
     -----
-    Each row is logged under its own step, but rows are handed to the loggers together every
-    ``trainer.log_every_n_steps`` steps, which costs less than one by one.
+    The first batch of an epoch is dealt with before the model sees it; later ones are noted, and
+    dealt with together every ``trainer.log_every_n_steps`` steps and before every validation. That
+    costs a fraction of what it would one by one. Each row is logged under its own step.
     """
 
     def __init__(self, sampler: BatchSampler, run_dir: str | os.PathLike[str], every_n_steps: int = 1) -> None:
@@ -53,13 +60,13 @@ class CompositionLogger(lightning.Callback):
             raise ValueError(f"every_n_steps={every_n_steps} is out of range; use 1 to log every step.")
         self._sampler, self._run_dir, self._every = sampler, run_dir, every_n_steps
         self._last: tuple[int, int] | None = None
+        self._noted: list[tuple[int, int, int, np.ndarray]] = []
         self._steps: StepMeter | None = None
         self._ledger: Ledger | None = None
-        self._waiting: list[tuple[dict[str, float], int]] = []
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Open the ledger on rank 0."""
-        self._last = None
+        self._last, self._noted = None, []
         if trainer.global_rank == 0:
             self._steps = StepMeter(self._sampler)
             self._ledger = Ledger(self._run_dir, self._steps.names, self._about(self._steps))
@@ -68,33 +75,38 @@ class CompositionLogger(lightning.Callback):
     def on_train_batch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Check the batch of this rank; on rank 0, measure those of all ranks."""
+        """Note which batch was delivered, made sure to be the next one."""
         epoch, step, delivered = _told(batch)
-        if self._steps is None or self._ledger is None:
-            self._check(epoch, step, delivered, self._sampler.batch(epoch, step))
-            return
-        positions = self._steps.positions(epoch, step)
-        self._check(epoch, step, delivered, positions[self._sampler.rank])
-        numbers, groups = self._steps.measure(epoch, step, positions)
-        self._ledger.add(epoch, step, trainer.global_step, groups, numbers)
-        if trainer.global_step % self._every == 0:
-            row: dict[str, float] = {"epoch": epoch}
-            for who, (keys, places) in self._keys.items():
-                row.update(zip(keys, numbers[who, places].tolist(), strict=True))
-            self._waiting.append((row, trainer.global_step))
-        # Others log at the beginning or at the end of every step that is due: be there before them,
-        # so that the steps of the log never go back.
+        if self._last is not None:
+            last_epoch, last_step = self._last
+            if not ((epoch, step) == (last_epoch, last_step + 1) or (epoch > last_epoch and step == 0)):
+                raise RuntimeError(
+                    f"rank {self._sampler.rank}: the loader delivered epoch {epoch}, step {step} after epoch "
+                    f"{last_epoch}, step {last_step}: batches were left out or repeated. {REMEDY}"
+                )
+        begins = self._last is None or epoch != self._last[0]
+        if begins:
+            self._settle(trainer)
+        self._last = epoch, step
+        self._noted.append((epoch, step, trainer.global_step, delivered))
+        if begins or len(self._noted) >= MOST_NOTED:
+            self._settle(trainer)
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Settle what was noted if the next step is one that others log: so the steps of a log never go back."""
         interval: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if interval and (trainer.global_step + 2) % interval <= 1:
-            self._post(trainer)
+        if interval and (trainer.global_step + 1) % interval == 0:
+            self._settle(trainer)
 
     def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Log what waits, before the validation does."""
-        self._post(trainer)
+        """Settle what was noted before the validation logs its results."""
+        self._settle(trainer)
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Log what waits, and put the rows of the epoch down."""
-        self._post(trainer)
+        """Settle what was noted, and put the rows of the epoch down."""
+        self._settle(trainer)
         if self._ledger is not None:
             self._ledger.flush()
 
@@ -109,39 +121,45 @@ class CompositionLogger(lightning.Callback):
         self._close(trainer)
 
     def _close(self, trainer: lightning.Trainer) -> None:
-        ledger, self._ledger, self._steps = self._ledger, None, None
-        if ledger is not None:
-            ledger.close()
-        self._post(trainer)
+        try:
+            self._settle(trainer)
+        finally:
+            ledger, self._ledger, self._steps = self._ledger, None, None
+            if ledger is not None:
+                ledger.close()
 
-    def _post(self, trainer: lightning.Trainer) -> None:
-        waiting, self._waiting = self._waiting, []
-        for row, step in waiting:
-            for logger in trainer.loggers:
-                logger.log_metrics(row, step)
+    def _settle(self, trainer: lightning.Trainer) -> None:
+        """Check the cells of the batches that were noted; on rank 0, measure, keep and log what all ranks held."""
+        noted, self._noted = self._noted, []
+        if not noted:
+            return
+        epoch, first, _, _ = noted[0]
+        if self._steps is None or self._ledger is None:
+            for _, step, _, delivered in noted:
+                self._check(epoch, step, delivered, self._sampler.batch(epoch, step))
+            return
+        positions = self._steps.positions(epoch, first, len(noted))
+        for chosen, (_, step, _, delivered) in zip(positions[:, self._sampler.rank], noted, strict=True):
+            self._check(epoch, step, delivered, chosen)
+        numbers, groups = self._steps.measure(epoch, first, positions)
+        global_steps = [global_step for _, _, global_step, _ in noted]
+        self._ledger.add(epoch, first, global_steps, groups, numbers)
+        for values, global_step in zip(numbers, global_steps, strict=True):
+            if global_step % self._every == 0:
+                row: dict[str, float] = {"epoch": epoch}
+                for who, (keys, places) in self._keys.items():
+                    row.update(zip(keys, values[who, places].tolist(), strict=True))
+                for logger in trainer.loggers:
+                    logger.log_metrics(row, global_step)
 
     def _check(self, epoch: int, step: int, delivered: np.ndarray, chosen: np.ndarray) -> None:
-        """Make sure that a batch is the next one and holds the cells it should."""
-        who = f"rank {self._sampler.rank}: the loader delivered"
-        remedy = (
-            "Make the loader with the sampler that CompositionLogger has as its batch_sampler, and let nothing "
-            "replace or reorder it (trainer.use_distributed_sampler=false)."
-        )
         if not np.array_equal(chosen, delivered):
             strange = np.setdiff1d(delivered, chosen)
             what = f"{len(strange)} that were not chosen, such as {strange[0]}" if len(strange) else "in another order"
             raise RuntimeError(
-                f"{who} other cells than the sampler chose for epoch {epoch}, step {step}: {len(delivered)} for "
-                f"{len(chosen)}, {what}. {remedy}"
+                f"rank {self._sampler.rank}: the loader delivered other cells than the sampler chose for epoch "
+                f"{epoch}, step {step}: {len(delivered)} for {len(chosen)}, {what}. {REMEDY}"
             )
-        if self._last is not None:
-            last_epoch, last_step = self._last
-            if not ((epoch, step) == (last_epoch, last_step + 1) or (epoch > last_epoch and step == 0)):
-                raise RuntimeError(
-                    f"{who} epoch {epoch}, step {step} after epoch {last_epoch}, step {last_step}: batches were left "
-                    f"out or repeated. {remedy}"
-                )
-        self._last = epoch, step
 
     def _fixed_keys(self, steps: StepMeter) -> dict[int, tuple[list[str], list[int]]]:
         """For each row that is logged, its keys and where their numbers are."""
