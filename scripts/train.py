@@ -33,8 +33,9 @@ def main(config: DictConfig) -> None:
         module.standardise(*training.statistics())
 
         # trainer, and composition: what every batch held
-        callbacks = [instantiate(config.checkpoint), instantiate(config.composition, sampler, run.directory)]
-        trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=callbacks)
+        checkpoint = instantiate(config.checkpoint, dirpath=run.directory / "checkpoints")
+        composition = instantiate(config.composition, sampler, run.directory)
+        trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=[checkpoint, composition])
         launch.check(trainer, module, loader)
         trainer.fit(module, loader, validation_loader)
 

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cellcohort.module import ContrastiveModule
+
+SHAPE = (3, 4)
+
+
+def batch(cells: int = 5, value: float | None = None) -> dict[str, Any]:
+    if value is None:
+        windows = torch.randn(2, cells, *SHAPE, generator=torch.Generator().manual_seed(0))
+    else:
+        windows = torch.full((2, cells, *SHAPE), value)
+    return {"anchor": windows[0], "positive": windows[1], "meta": {"epoch": 2, "step": 7}}
+
+
+@pytest.mark.parametrize("encoder", ["MLP", "Conv1d"])
+@pytest.mark.parametrize("given", [batch(1), batch(5, value=0.0), batch(5, value=1e6)], ids=["one", "zero", "large"])
+def test_one_cell_and_constant_features_give_finite_losses_and_gradients(encoder: str, given: dict[str, Any]) -> None:
+    module = ContrastiveModule(SHAPE, {"_target_": f"cellcohort.models.{encoder}"})
+    module.standardise(np.full(3, 1e6, np.float32), np.zeros(3, np.float32))
+    loss = module._loss(given, "training")
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in module.parameters())
+
+
+def test_features_are_standardised_by_the_training_statistics() -> None:
+    module, windows = ContrastiveModule(SHAPE), batch()["anchor"]
+    plain = module(windows)
+    mean, std = np.array([1, -2, 3], np.float32), np.array([2, 0.5, 10], np.float32)
+    module.standardise(mean, std)
+    scaled = windows * torch.from_numpy(std)[:, None] + torch.from_numpy(mean)[:, None]
+    torch.testing.assert_close(module(scaled), plain)
+
+
+def test_a_feature_without_spread_is_only_centred() -> None:
+    module = ContrastiveModule(SHAPE)
+    module.standardise([5.0, 1000.0, 0.0], [0.0, 1e-5, 0.0])
+    assert module.std.tolist() == [1.0, 1.0, 1.0] and module.mean.tolist() == [5.0, 1000.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "said"),
+    [
+        ([0.0, 0.0], [1.0, 1.0, 1.0], r"mean has shape \(2,\).*3 features"),
+        ([0.0, 0.0, 0.0], [1.0, float("nan"), 1.0], r"std has shape \(3,\) and 1 values that are not finite"),
+    ],
+)
+def test_statistics_of_another_shape_or_not_finite_are_refused(mean: Any, std: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ContrastiveModule(SHAPE).standardise(mean, std)
+
+
+def test_windows_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape \(2, 3, 5\), but the model was made for \(batch, 3 features, 4 fra"):
+        ContrastiveModule(SHAPE)(torch.zeros(2, 3, 5))
+
+
+def test_the_seed_alone_decides_the_first_weights() -> None:
+    torch.manual_seed(1)
+    before = torch.random.get_rng_state()
+    one = ContrastiveModule(SHAPE, seed=5)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(2)
+    same, other = ContrastiveModule(SHAPE, seed=5), ContrastiveModule(SHAPE, seed=6)
+    windows = batch()["anchor"]
+    assert torch.equal(one(windows), same(windows))
+    assert not torch.equal(one(windows), other(windows))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_says_where_and_why(bad: float) -> None:
+    given = batch()
+    given["positive"][0, 0, 0] = bad
+    said = r"training loss is nan in epoch 2, step 7; .*0 in the anchors, 1 in the positives"
+    with pytest.raises(RuntimeError, match=said):
+        ContrastiveModule(SHAPE)._loss(given, "training")
+
+
+@pytest.mark.parametrize("wrong", [{"projection": 0}, {"learning_rate": 0.0}, {"weight_decay": -1.0}])
+def test_numbers_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="{}={}".format(*next(iter(wrong.items())))):
+        ContrastiveModule(SHAPE, **wrong)
+
+
+def test_an_unknown_argument_of_the_model_is_refused() -> None:
+    with pytest.raises(Exception, match="unexpected keyword argument 'hiden'"):
+        ContrastiveModule(SHAPE, {"_target_": "cellcohort.models.MLP", "hiden": 3})
+
+
+def test_what_tells_about_a_batch_stays_where_it_is() -> None:
+    given = batch()
+    given["meta"]["position"] = torch.arange(5)
+    moved = ContrastiveModule(SHAPE).transfer_batch_to_device(given, torch.device("meta"), 0)
+    assert moved["anchor"].device.type == moved["positive"].device.type == "meta"
+    assert moved["meta"]["position"].device.type == "cpu"
