@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, get_args
@@ -22,11 +23,13 @@ class WindowLoader(ThreadDataLoader):
 
     An error of the loading thread or of a worker process is raised where the batches are consumed.
     A pass begins at its first batch, so the epoch that is set before it counts. A pass may be given
-    up at any batch. With worker processes, which one pass at a time can use, a new pass ends an
-    earlier one that is still open, which then raises if it is asked for more.
+    up at any batch, and :meth:`state_dict` says where to go on. With worker processes, which one
+    pass at a time can use, a new pass ends an earlier one that is still open, which then raises if
+    it is asked for more.
     """
 
     _open: ThreadBuffer | None = None
+    _next: dict[str, int] | None = None  # the batch after the last one that was consumed
 
     @property
     def _index_sampler(self) -> Any:
@@ -38,18 +41,36 @@ class WindowLoader(ThreadDataLoader):
             self._open.stop()
         batches = super(ThreadDataLoader, self).__iter__()
         self._open = buffer = ThreadBuffer(_outcomes(batches), self.buffer_size, self.buffer_timeout)
-        for what, value in buffer:
-            if what == "end":
-                return
-            if what == "error":
-                if isinstance(value, (ConnectionError, EOFError)) and self.num_workers:
-                    value.add_note("A worker may have ended while it sent a batch, for want of memory for instance.")
-                raise value
-            yield value
+        atexit.register(buffer.stop)  # a thread that still runs when the interpreter ends would abort it
+        try:
+            for what, value in buffer:
+                if what == "end":
+                    return
+                if what == "error":
+                    if isinstance(value, (ConnectionError, EOFError)) and self.num_workers:
+                        value.add_note(
+                            "A worker may have ended while it sent a batch, for want of memory for instance."
+                        )
+                    raise value
+                self._next = {"epoch": value["meta"]["epoch"], "step": value["meta"]["step"] + 1}
+                yield value
+        finally:
+            atexit.unregister(buffer.stop)
         raise RuntimeError(
             "this pass over the loader was ended by a new one before its last batch; with num_workers > 0 "
             "go through one pass at a time, or use num_workers=0."
         )
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch and step of the batch that comes next, whatever was loaded ahead of its use."""
+        state = self._next or self.batch_sampler.state_dict()
+        over = state["step"] == len(self)
+        return {"epoch": state["epoch"] + 1, "step": 0} if over else dict(state)
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Begin the next pass at the epoch and step of `state`; its other batches follow unchanged."""
+        self.batch_sampler.load_state_dict(state)
+        self._next = None
 
 
 class _StartedOnce:
