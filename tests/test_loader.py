@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def test_a_window_is_the_last_recorded_frames_and_a_young_track_repeats_its_firs
     assert (batch["anchor"][:, 1] == batch["positive"][:, 1]).all(), "a positive is of the anchor's track"
 
 
-@pytest.mark.parametrize("tau_hours", [(0.5, 2.0), (0.1, 0.6), (1.0, 1.0), (0.0, 0.5)])
+@pytest.mark.parametrize("tau_hours", [(0.5, 2.0), (0.1, 0.6), (1.0, 1.0), (0.0, 50.0)])
 def test_positives_are_all_the_frames_in_range_and_never_the_anchor(tau_hours: tuple[float, float]) -> None:
     data = dataset(augment=EXACT, positive="track", tau_hours=tau_hours)
     hours = np.concatenate(list(HOURS.values()))
@@ -272,6 +272,20 @@ def test_a_pass_that_is_given_up_leaves_no_thread_and_the_random_state_as_it_was
             break
     assert threading.active_count() == before
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_pass_left_open_is_stopped_when_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    monkeypatch.setattr("atexit.unregister", at_exit.remove)
+    data, before = dataset(), threading.active_count()
+    batches = iter(make_loader(data, Sampler(len(data))))
+    next(batches)
+    assert threading.active_count() == before + 1
+    at_exit[0]()
+    assert threading.active_count() == before, "a thread that runs on could abort the interpreter"
+    del batches
+    assert len(list(make_loader(data, Sampler(len(data))))) == 12 and not at_exit
 
 
 def test_the_epoch_set_before_the_first_batch_counts() -> None:
