@@ -93,7 +93,9 @@ class Run:
         with warnings.catch_warnings():  # the directory holds the config, and nothing that will be deleted
             warnings.filterwarnings("ignore", "Experiment logs directory")
             _ = csv.experiment
-        others: list[Logger] = [instantiate(node, save_dir=str(self.directory)) for node in self._config.logger.values()]
+        others: list[Logger] = [
+            instantiate(node, save_dir=str(self.directory)) for node in self._config.logger.values()
+        ]
         resolved: Any = OmegaConf.to_container(self._config, resolve=True)
         for logger in others:
             logger.log_hyperparams(resolved)
