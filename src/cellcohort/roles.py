@@ -24,8 +24,6 @@ COLUMNS: Mapping[str, Any] = MappingProxyType(
     }
 )
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-
 
 @dataclass(frozen=True)
 class Roles:
@@ -102,7 +100,7 @@ def cells_of(
     roles: Roles,
     interval_minutes: float | None,
     start_hours: float | Mapping[Any, float] = 0.0,
-    merge_labels: Mapping[str, Mapping[Any, Any]] = NOTHING,
+    merge_labels: Mapping[str, Mapping[Any, Any]] | None = None,
 ) -> tuple[CellTable, np.ndarray]:
     """The cells of a table of tracks, and the row of the table that each comes from.
 
@@ -121,7 +119,7 @@ def cells_of(
     """
     roles.check(table)
     named = roles.named
-    table = _merged(table, roles, merge_labels)
+    table = _merged(table, roles, merge_labels or {})
     hours = _hours(table, named, interval_minutes, start_hours)
     track = _told_apart(table, named.get("experiment"), named["track"])
     derived: dict[str, Any] = {"hours": hours, "track": track}

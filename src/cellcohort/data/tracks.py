@@ -12,7 +12,7 @@ import pandas as pd
 
 from cellcohort.anchors import Positive, TrackCells, anchor_cells
 from cellcohort.augment import LIGHT, Augment
-from cellcohort.roles import COLUMNS, NOTHING, Roles, cells_of, numbers
+from cellcohort.roles import COLUMNS, Roles, cells_of, numbers
 from cellcohort.table import read_table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def load_tracks(
     columns: Mapping[str, Any] = COLUMNS,
     interval_minutes: float | None = None,
     start_hours: float | Mapping[Any, float] = 0.0,
-    merge_labels: Mapping[str, Mapping[Any, Any]] = NOTHING,
+    merge_labels: Mapping[str, Mapping[Any, Any]] | None = None,
     log1p: Sequence[str] = (),
     frames: int = 6,
     tau_hours: Sequence[float] = (0.5, 2.0),
@@ -54,7 +54,7 @@ def load_tracks(
         Minutes from one frame to the next; 60 where the column of times holds hours.
     start_hours : float or mapping of experiment to float
         Hours at time 0: ``hours = start_hours + time * interval_minutes / 60``.
-    merge_labels : mapping of str to mapping of label to label
+    merge_labels : mapping of str to mapping of label to label, optional
         Other names for labels, by role or column, which merges spellings of one name:
         ``{"condition": {"GEM": "Gem"}}``.
     log1p : sequence of str
@@ -90,7 +90,7 @@ def load_cells(
     columns: Mapping[str, Any] = COLUMNS,
     interval_minutes: float | None = None,
     start_hours: float | Mapping[Any, float] = 0.0,
-    merge_labels: Mapping[str, Mapping[Any, Any]] = NOTHING,
+    merge_labels: Mapping[str, Mapping[Any, Any]] | None = None,
     tau_hours: Sequence[float] = (0.5, 2.0),
     positive: Positive = "track_or_view",
     also: Sequence[str] = (),
@@ -111,7 +111,7 @@ def load_cells(
     """
     roles = replace(Roles.of(columns), features=[])
     named = set(roles.named.values())
-    beside = {*also, *merge_labels} - roles.derived - set(roles.named)
+    beside = {*also, *(merge_labels or ())} - roles.derived - set(roles.named)
     cells, _ = cells_of(
         read_table(path, named, only=named | beside), roles, interval_minutes, start_hours, merge_labels
     )
