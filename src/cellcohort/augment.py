@@ -20,10 +20,10 @@ def draws(key: tuple[int, ...], rows: np.ndarray, count: int) -> np.ndarray:
 
 
 def _normals(key: tuple[int, ...], rows: np.ndarray, count: int) -> np.ndarray:
-    """Standard normal numbers by the Box-Muller transform, shape (n_rows, count)."""
+    """Standard normal numbers by the Box-Muller transform, float32 (n_rows, count)."""
     half = (count + 1) // 2
-    u = draws(key, rows, 2 * half)
-    radius, angle = np.sqrt(-2.0 * np.log1p(-u[:, :half])), 2.0 * np.pi * u[:, half:]
+    u = (1.0 - draws(key, rows, 2 * half)).astype(np.float32)  # above 0, so that its log is finite
+    radius, angle = np.sqrt(np.float32(-2.0) * np.log(u[:, :half])), np.float32(2.0 * np.pi) * u[:, half:]
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)[:, :count]
 
 
@@ -86,11 +86,11 @@ class Augment:
         n, n_features, n_frames = windows.shape
         deviation = windows - mean[:, None]
         if self.scaling:
-            factors = np.exp(self.scaling * _normals((*key, 0), rows, n_features))
-            deviation *= factors.astype(np.float32)[:, :, None]
+            factors = np.exp(np.float32(self.scaling) * _normals((*key, 0), rows, n_features))
+            deviation *= factors[:, :, None]
         if self.noise:
-            noise = self.noise * _normals((*key, 1), rows, n_features * n_frames)
-            deviation += noise.reshape(n, n_features, n_frames).astype(np.float32) * spread[:, None]
+            noise = np.float32(self.noise) * _normals((*key, 1), rows, n_features * n_frames)
+            deviation += noise.reshape(n, n_features, n_frames) * spread[:, None]
         if self.dropout:
             u = draws((*key, 2), rows, n_features)
             kept = (u >= self.dropout) | (u == u.max(axis=1, keepdims=True))

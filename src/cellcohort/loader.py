@@ -28,6 +28,7 @@ class WindowLoader(ThreadDataLoader):
     it is asked for more.
     """
 
+    batch_sampler: Any
     _open: ThreadBuffer | None = None
     _next: dict[str, int] | None = None  # the batch after the last one that was consumed
 
