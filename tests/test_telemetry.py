@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +11,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+import wandb
 from lightning.pytorch.loggers import CSVLogger, WandbLogger
 from torch.utils.data import Dataset
 
+import wandb_file
 from cellcohort.cells import CellTable
 from cellcohort.composition import describe
 from cellcohort.ledger import read_composition
@@ -102,30 +103,7 @@ def expected(sampler: BatchSampler, epoch: int, step: int) -> dict[str, float]:
     return describe(sampler.cells, sampler.batch(epoch, step), sampler.asked(epoch, step), sampler.axes)
 
 
-def wandb_rows(directory: Path) -> list[dict[str, Any]]:
-    """The history in the file that W&B wrote offline: records in blocks, as LevelDB's log has them."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    (path,) = directory.rglob("*.wandb")
-    data, at, entry, rows = path.read_bytes(), 7, b"", []
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:
-            at += 32768 - at % 32768
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, at)
-        entry, at = entry + data[at + 7 : at + 7 + length], at + 7 + length
-        if kind in (1, 4):  # a whole entry, or the last piece of one
-            record = Record.FromString(entry)
-            entry = b""
-            if record.WhichOneof("record_type") == "history":
-                items = record.history.item
-                rows.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
-    return rows
-
-
 def test_every_step_is_logged_at_the_same_keys_and_kept_whole(tmp_path: Path) -> None:
-    import wandb
-
     data = Windows()
     sampler = make_sampler(data)
     loggers = [CSVLogger(tmp_path, name=None, version=""), WandbLogger(save_dir=tmp_path, offline=True)]
@@ -154,7 +132,8 @@ def test_every_step_is_logged_at_the_same_keys_and_kept_whole(tmp_path: Path) ->
         whole = kept[kept["rank"] == -1][name.removeprefix("composition/global/")]
         np.testing.assert_allclose(rows[name], whole)
 
-    history = wandb_rows(tmp_path)
+    (file,) = tmp_path.rglob("*.wandb")
+    history = wandb_file.history(wandb_file.records(file))
     steps_logged = [row["trainer/global_step"] for row in history]
     assert steps_logged == sorted(steps_logged) and [row["_step"] for row in history] == list(range(len(history)))
     batches = [row for row in history if own[0] in row]

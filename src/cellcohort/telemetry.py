@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning
 import numpy as np
+import torch
 
 from cellcohort.composition import StepMeter
 from cellcohort.ledger import Ledger
@@ -60,7 +61,7 @@ class CompositionLogger(lightning.Callback):
             raise ValueError(f"every_n_steps={every_n_steps} is out of range; use 1 to log every step.")
         self._sampler, self._run_dir, self._every = sampler, run_dir, every_n_steps
         self._last: tuple[int, int] | None = None
-        self._noted: list[tuple[int, int, int, np.ndarray]] = []
+        self._noted: list[tuple[int, int, int, torch.Tensor]] = []
         self._steps: StepMeter | None = None
         self._ledger: Ledger | None = None
 
@@ -152,7 +153,8 @@ class CompositionLogger(lightning.Callback):
                 for logger in trainer.loggers:
                     logger.log_metrics(row, global_step)
 
-    def _check(self, epoch: int, step: int, delivered: np.ndarray, chosen: np.ndarray) -> None:
+    def _check(self, epoch: int, step: int, noted: torch.Tensor, chosen: np.ndarray) -> None:
+        delivered = noted.cpu().numpy()
         if not np.array_equal(chosen, delivered):
             strange = np.setdiff1d(delivered, chosen)
             what = f"{len(strange)} that were not chosen, such as {strange[0]}" if len(strange) else "in another order"
@@ -186,12 +188,12 @@ class CompositionLogger(lightning.Callback):
         }
 
 
-def _told(batch: Any) -> tuple[int, int, np.ndarray]:
+def _told(batch: Any) -> tuple[int, int, torch.Tensor]:
     """Epoch, step and cells, as a batch tells them."""
     try:
         meta = batch["meta"]
-        return int(meta["epoch"]), int(meta["step"]), meta["position"].cpu().numpy()
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        return int(meta["epoch"]), int(meta["step"]), meta["position"]
+    except (KeyError, TypeError, IndexError) as error:
         raise RuntimeError(
             "the batches of the loader do not tell their cells: batch['meta'] needs 'position', 'epoch' and 'step'. "
             "Use cellcohort.loader.make_loader, or train without CompositionLogger."
