@@ -167,6 +167,12 @@ def test_a_pass_given_up_half_way_still_counts() -> None:
     assert next(iter(s)).epoch == 1
 
 
+def test_an_iterator_that_is_never_used_does_not_count() -> None:
+    s = BatchSampler(CELLS, {}, 10)
+    iter(s)
+    assert next(iter(s)).epoch == 0
+
+
 def test_a_fixed_sampler_repeats_epoch_0() -> None:
     s, moving = BatchSampler(CELLS, {}, 10, fixed=True), BatchSampler(CELLS, {}, 10)
     first = list(s)

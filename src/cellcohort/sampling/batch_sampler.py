@@ -149,14 +149,14 @@ class BatchSampler:
         return self.num_batches
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches of the epoch; a pass moves on by one epoch unless :meth:`set_epoch` was called."""
+        """Yield the batches of the epoch; a pass moves on by one epoch unless :meth:`set_epoch` was called.
+
+        A pass begins when its first batch is asked for: loaders make iterators that they do not use.
+        """
         if not (self._fresh or self.fixed):
             self.epoch, self._first = self.epoch + 1, 0
-        self._fresh = False
-        first, self._first = self._first, 0
-        return self._walk(self.epoch, first)
-
-    def _walk(self, epoch: int, first: int) -> Iterator[Batch]:
+        epoch, first = self.epoch, self._first
+        self._first, self._fresh = 0, False
         for step in range(first, self.num_batches):
             yield Batch(self.batch(epoch, step).tolist(), epoch, step)
 
