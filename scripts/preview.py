@@ -1,0 +1,43 @@
+"""Show what a sampler does to a table of cells, before anything is trained: no features, no model, no GPU."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import hydra
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from cellcohort.command import run_command
+from cellcohort.preview import cover, findings, picture, report, survey, training_cells
+from cellcohort.run import Run
+from cellcohort.sampling import ShortfallWarning
+
+
+@hydra.main(config_path="../conf", config_name="preview", version_base="1.3")
+def main(config: DictConfig) -> None:
+    with Run(config) as run:
+        # cells
+        cells, n_all = training_cells(config)
+
+        # sampling
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ShortfallWarning)  # the report says it
+            sampler = instantiate(config.batch_sampler, cells, world_size=config.world_size)
+
+        # what the batches hold
+        epochs, limit = config.trainer.max_epochs or 1, config.trainer.limit_train_batches
+        measured = survey(sampler, config.batches, limit, epochs)
+        found = findings(measured, mergeable="merge_labels" in config.data)
+        held_out = (
+            f"{n_all - len(cells):,} of {n_all:,} cells are held out for validation (split.by={config.split.by})."
+        )
+        text = report(measured, found, cover(sampler), held_out)
+        print(text)
+        (run.directory / "preview.txt").write_text(text, encoding="utf-8")
+        picture(measured, config.run_name).savefig(run.directory / "preview.png")
+
+
+if __name__ == "__main__":
+    run_command(main, Path(__file__).parents[1] / "conf")

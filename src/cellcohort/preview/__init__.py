@@ -1,0 +1,10 @@
+"""See what a sampler does to a table before anything is trained on it."""
+
+from cellcohort.preview.cells import training_cells
+from cellcohort.preview.cover import cover
+from cellcohort.preview.findings import Finding, findings
+from cellcohort.preview.picture import picture
+from cellcohort.preview.survey import Survey, survey
+from cellcohort.preview.text import report
+
+__all__ = ["Finding", "Survey", "cover", "findings", "picture", "report", "survey", "training_cells"]
