@@ -32,11 +32,6 @@ class WindowLoader(ThreadDataLoader):
     _open: ThreadBuffer | None = None
     _next: dict[str, int] | None = None  # the batch after the last one that was consumed
 
-    @property
-    def _index_sampler(self) -> Any:
-        """What torch iterates over. It starts a pass twice where there are workers, and a pass has to count once."""
-        return _StartedOnce(self.batch_sampler)
-
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         if self.num_workers and self._open is not None:
             self._open.stop()
@@ -72,19 +67,6 @@ class WindowLoader(ThreadDataLoader):
         """Begin the next pass at the epoch and step of `state`; its other batches follow unchanged."""
         self.batch_sampler.load_state_dict(state)
         self._next = None
-
-
-class _StartedOnce:
-    """Batches whose pass begins when the first is asked for, not when an iterator is made."""
-
-    def __init__(self, batches: Any) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        yield from self.batches
 
 
 def _outcomes(batches: Iterable[Any]) -> Iterator[tuple[str, Any]]:
