@@ -37,7 +37,7 @@ def main(config: DictConfig) -> None:
         composition = instantiate(config.composition, sampler, run.directory)
         trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=[checkpoint, composition])
         launch.check(trainer, module, loader)
-        trainer.fit(module, loader, validation_loader)
+        trainer.fit(module, loader, validation_loader, ckpt_path=config.resume)
 
 
 if __name__ == "__main__":
