@@ -72,6 +72,10 @@ class Model(lightning.LightningModule):
         self.log("train/loss", loss)
         return loss
 
+    def on_train_batch_end(self, *_: Any) -> None:
+        if self.global_step == self.fails_at:
+            self.trainer.save_checkpoint(Path(self.trainer.default_root_dir, "stopped.ckpt"))
+
     def validation_step(self, batch: Any, index: int) -> None:
         self.log("val/loss", self.layer(batch["anchor"]).mean(), batch_size=16)
 
@@ -90,7 +94,7 @@ def fit(
 ) -> lightning.Trainer:  # fmt: skip
     trainer = lightning.Trainer(
         **{"max_epochs": 2, "limit_train_batches": 5, "log_every_n_steps": 2, **options},
-        logger=list(loggers), callbacks=[CompositionLogger(sampler, run_dir, every)],
+        logger=list(loggers), default_root_dir=run_dir, callbacks=[CompositionLogger(sampler, run_dir, every)],
         accelerator="cpu", devices=1, use_distributed_sampler=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=1,
     )  # fmt: skip
@@ -184,13 +188,14 @@ def test_a_run_that_fails_leaves_everything_until_then(tmp_path: Path) -> None:
     assert pd.read_csv(tmp_path / "metrics.csv")["composition/global/coverage"].notna().sum() == 8
 
 
-def test_a_resumed_run_adds_to_what_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails_at", [5, 7])
+def test_a_resumed_run_adds_to_what_is_there(tmp_path: Path, fails_at: int) -> None:
     data = Windows()
-    sampler = make_sampler(data)
-    trainer = fit(tmp_path, sampler, data)
-    trainer.save_checkpoint(tmp_path / "last.ckpt")
-    fit(tmp_path, make_sampler(data), data, resume=tmp_path / "last.ckpt", max_epochs=4)
-    fit(tmp_path / "once", make_sampler(data), data, max_epochs=4)
+    with pytest.raises(ArithmeticError):
+        fit(tmp_path, make_sampler(data, num_batches=5), data, fails_at=fails_at, max_epochs=3)
+    assert read_composition(tmp_path)["global_step"].max() == fails_at  # the step that failed held a batch, too
+    fit(tmp_path, make_sampler(data, num_batches=5), data, resume=tmp_path / "stopped.ckpt", max_epochs=3)
+    fit(tmp_path / "once", make_sampler(data, num_batches=5), data, max_epochs=3)
     pd.testing.assert_frame_equal(read_composition(tmp_path), read_composition(tmp_path / "once"))
 
 
@@ -212,8 +217,8 @@ def step_left_out(meta: dict[str, Any]) -> dict[str, Any]:
     return {"position": torch.tensor(make_sampler(Windows()).batch(meta["epoch"], step)), "epoch": 0, "step": step}
 
 
-def nothing_told(meta: dict[str, Any]) -> dict[str, Any]:
-    return {}
+def no_positions(meta: dict[str, Any]) -> dict[str, Any]:
+    return {"epoch": meta["epoch"], "step": meta["step"]}
 
 
 @pytest.mark.parametrize(
@@ -223,7 +228,7 @@ def nothing_told(meta: dict[str, Any]) -> dict[str, Any]:
         (other_cell, "1 that were not chosen, such as 399"),
         (same_batch_again, "epoch 0, step 0 after epoch 0, step 0"),
         (step_left_out, "epoch 0, step 2 after epoch 0, step 0"),
-        (nothing_told, "needs 'position', 'epoch' and 'step'"),
+        (no_positions, "needs 'position', 'epoch' and 'step'"),
     ],
 )
 def test_a_loader_that_delivers_something_else_stops_the_run(tmp_path: Path, swap: Any, message: str) -> None:
