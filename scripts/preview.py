@@ -18,6 +18,9 @@ from cellcohort.sampling import ShortfallWarning
 @hydra.main(config_path="../conf", config_name="preview", version_base="1.3")
 def main(config: DictConfig) -> None:
     with Run(config) as run:
+        if run.world_size > 1:
+            raise ValueError(f"a preview is one process; instead of torchrun, say world_size={run.world_size}.")
+
         # cells
         cells, n_all = training_cells(config)
 
@@ -30,10 +33,9 @@ def main(config: DictConfig) -> None:
         epochs, limit = config.trainer.max_epochs or 1, config.trainer.limit_train_batches
         measured = survey(sampler, config.batches, limit, epochs)
         found = findings(measured, mergeable="merge_labels" in config.data)
-        held_out = (
-            f"{n_all - len(cells):,} of {n_all:,} cells are held out for validation (split.by={config.split.by})."
-        )
-        text = report(measured, found, cover(sampler), held_out)
+        n_out, by = n_all - len(cells), config.split.by
+        source = f"{n_out:,} of {n_all:,} cells are held out for validation (split.by={by})."
+        text = report(measured, found, cover(sampler), source)
         print(text)
         (run.directory / "preview.txt").write_text(text, encoding="utf-8")
         picture(measured, config.run_name).savefig(run.directory / "preview.png")

@@ -21,7 +21,7 @@ from cellcohort.cells import CellTable
 from cellcohort.composition import describe
 from cellcohort.preview import Survey, cover, findings, picture, report, survey, training_cells
 from cellcohort.preview.alike import alike, merge_option
-from cellcohort.preview.text import WIDTH
+from cellcohort.preview.tables import WIDTH
 from cellcohort.sampling import (
     BatchSampler,
     ConditionBalanced,
@@ -255,6 +255,14 @@ CASES: dict[str, tuple[dict[tuple[str, str], int], dict[str, Axis]]] = {
     "many": ({("a", f"gene {c}"): 3 for c in range(150)}, {"condition": ConditionBalanced()}),
     "many plates": ({(f"plate {e}", f"gene {c}"): 8 for e in range(30) for c in range(12)}, ALL),
     "none": (EVEN, {}),
+    "long names": (
+        {
+            (f"{'a long name of an experiment' * 3} {e}", f"{'condition' * 9} {c}"): 90
+            for e in range(2)
+            for c in range(2)
+        },
+        ALL,
+    ),
 }
 
 
@@ -271,6 +279,8 @@ def test_the_text_fits_and_sums_long_columns_up(name: str, world_size: int) -> N
         n = int((held.cells > 0).sum())
         assert len(lines) == (n if n <= 20 else 11)
         assert n <= 20 or f"… {n - 10:,} more" in lines[-1]
+        shown = [line.split("  ")[1] for line in lines[: n if n <= 20 else 10]]
+        assert len(set(shown)) == len(shown), "cut names still differ"
     assert ("RANKS" in text) == (world_size > 1) and ("TIME" in text) == ("temporal" in axes)
 
 

@@ -70,9 +70,9 @@ def _spellings(survey: Survey, mergeable: bool) -> Iterator[Finding]:
         if looks:
             yield Finding(
                 f"These labels of {name} look alike, but are sampled as different ones: {'; '.join(looks)}.",
-                "If they mean the same, "
-                + ("add this, without" if mergeable else "give them one name in the table, but for")
-                + " those that do not.",
+                "If they mean the same, add this (without those that do not):"
+                if mergeable
+                else "If they mean the same, give them one name in the table.",
                 typed=merge_option(name, merged) if mergeable else "",
             )
 

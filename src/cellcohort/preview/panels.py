@@ -107,8 +107,9 @@ def by_leader(axes: Axes, group: Held, held: Held) -> None:
     if len(codes) > 10:
         axes.figure.colorbar(image, ax=axes, pad=0.01).ax.tick_params(labelsize=_SIZE - 1)
     else:
+        digits = 2 if values[0].max() < 1 else 1
         for (row, column), value in np.ndenumerate(values):
-            text = "-" if np.isnan(value) else f"{value:.1f}"
+            text = "-" if np.isnan(value) else f"{value:.{digits}f}"
             axes.text(column, row, text, ha="center", va="center", fontsize=_SIZE - 1)
     left_out = f" ({more_leaders + more:,} more labels left out)" if more_leaders + more else ""
     title = f"{held.title} in the batches of each {group.title}: mean %{left_out}"

@@ -12,6 +12,7 @@ from cellcohort.preview.survey import Survey
 from cellcohort.preview.words import percent, several
 from cellcohort.sampling.axis import WindowAxis
 
+WIDTH = 100  # characters of a line
 EACH_END = 5  # labels shown from both ends of a long column
 COLUMNS = 6  # labels that are columns of a table
 BINS = 8  # of time
@@ -39,18 +40,22 @@ def tables(survey: Survey) -> Iterator[list[str]]:
 
 
 def grid(rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
-    """Rows of texts in columns, the first aligned left and the others right."""
-    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    """Rows of texts in columns, the first aligned left and cut to what is free, the others right."""
+    wide = [max(len(row[i]) for row in rows) for i in range(1, len(rows[0]))]
+    free = WIDTH - indent - sum(wide) - 2 * len(wide)
+    first = min(free, max(len(row[0]) for row in rows))
     return [
         " " * indent
-        + "  ".join(t.rjust(w) if i else t.ljust(w) for i, (t, w) in enumerate(zip(row, wide, strict=True)))
+        + "  ".join([short(row[0], free).ljust(first), *(t.rjust(w) for t, w in zip(row[1:], wide, strict=True))])
         for row in rows
     ]
 
 
 def short(name: str, most: int = 30) -> str:
-    """A label cut to a width."""
-    return name if len(name) <= most else name[: most - 1] + "…"
+    """A label cut to a width, in its middle, since names often differ at their ends."""
+    if len(name) <= most:
+        return name
+    return name[: most // 2] + "…" + name[len(name) - (most - most // 2 - 1) :]
 
 
 def both_ends(present: np.ndarray, size: np.ndarray, most: int = MOST_LABELS) -> tuple[np.ndarray, np.ndarray]:
@@ -64,15 +69,15 @@ def both_ends(present: np.ndarray, size: np.ndarray, most: int = MOST_LABELS) ->
 def _shares(survey: Survey, held: Held) -> list[str]:
     present = np.flatnonzero(held.cells)
     header = ["", "cells", "of table", *(["asked"] if held.asked is not None else []), "mean", "least", "most"]
-    header += ["absent from"] + (["leads", "asked to"] if held.rule == "group" else [])
+    header += ["leads", "asked to"] if held.rule == "group" else ["absent from"]
     rows = [header]
     shown, rest = both_ends(present, held.cells)
+    leads = survey.leads if held.rule == "group" else np.empty((2, 0))
     for code in shown:
         shares = [held.cells[code] / held.cells.sum(), *([held.asked[code]] if held.asked is not None else [])]
-        shares += [held.mean[code], held.least[code], held.most[code], held.absent[code]]
-        if held.rule == "group":
-            shares += [survey.leads[1, code], survey.leads[0, code]]
-        rows.append([short(held.names[code]), f"{held.cells[code]:,}", *map(percent, shares)])
+        shares += [held.mean[code], held.least[code], held.most[code]]
+        shares += [leads[1, code], leads[0, code]] if held.rule == "group" else [held.absent[code]]
+        rows.append([held.names[code], f"{held.cells[code]:,}", *map(percent, shares)])
     lines = [f"{held.title.upper()}: share of a batch ({_RULES[held.rule]})", *grid(rows)]
     if len(rest):
         never = int((held.most[present] == 0).sum())
@@ -96,7 +101,7 @@ def _by_leader(group: Held, held: Held) -> list[str]:
     led = np.flatnonzero(~np.isnan(shares).any(axis=1))
     shown, rest = both_ends(led, group.cells)
     for leader in shown:
-        rows.append([short(group.names[leader]), *(percent(shares[leader, code]) for code in columns)])
+        rows.append([group.names[leader], *(percent(shares[leader, code]) for code in columns)])
     left = [f"{len(rest):,} more of {group.title}"] * bool(len(rest)) + [f"{more:,} more of {held.title}"] * bool(more)
     title = f"{held.title.upper()} in the batches of each {group.title}: mean share"
     return [title, *grid(rows), *([f"  … {' and '.join(left)}."] if left else [])]
@@ -163,7 +168,7 @@ def _coverage(survey: Survey) -> list[str]:
     for k in shown:
         rows.append(
             [
-                short(str(table["stratum"][k]), 44),
+                str(table["stratum"][k]),
                 f"{table['cells'][k]:,}",
                 percent(table["drawn"][k]),
                 f"{table['draws per cell'][k]:.2f}",
@@ -185,7 +190,7 @@ def _ranks(survey: Survey) -> list[str]:
     for held in survey.held:
         code = int(np.ptp(held.by_rank, axis=0).argmax())
         shares = [percent(share) for share in held.by_rank[:COLUMNS, code]]
-        rows.append([f"{held.title} {short(held.names[code])}", *shares])
+        rows.append([f"{held.title} {held.names[code]}", *shares])
     steps = int((survey.common > 0).sum())
     apart = f"share cells in {steps:,} of {survey.steps:,} steps" if steps else "share no cell within a step"
     more = [f"  … {n - COLUMNS} more ranks."] if n > COLUMNS else []

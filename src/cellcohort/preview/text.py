@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from cellcohort.preview.findings import Finding
 from cellcohort.preview.survey import Survey
-from cellcohort.preview.tables import tables
+from cellcohort.preview.tables import WIDTH, tables
 from cellcohort.preview.words import asked_lines, several, table_line
-
-WIDTH = 100
 
 
 def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "") -> str:
