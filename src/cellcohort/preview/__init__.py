@@ -2,7 +2,8 @@
 
 from cellcohort.preview.cells import training_cells
 from cellcohort.preview.cover import cover
-from cellcohort.preview.findings import Finding, findings
+from cellcohort.preview.finding import Finding
+from cellcohort.preview.findings import findings
 from cellcohort.preview.picture import picture
 from cellcohort.preview.survey import Survey, survey
 from cellcohort.preview.text import report

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from cellcohort.cells import Column
-from cellcohort.preview.alike import alike, merge_option
+from cellcohort.preview.finding import Finding
 from cellcohort.preview.held import Held
+from cellcohort.preview.spellings import spellings
 from cellcohort.preview.survey import Survey
 from cellcohort.preview.words import listed, percent, several, title_of
 from cellcohort.sampling.axis import CapAxis, GroupAxis, ShareAxis, WindowAxis
@@ -20,16 +18,6 @@ MATES = 0.02  # share of a batch's cells with another cell of their track that i
 DRAWN = 0.9  # share of the cells that an epoch should draw
 OVERDRAWN = 4.0  # draws per cell of the most sampled stratum over those of all cells
 APART = 0.02  # difference between the ranks' mean shares of a label
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that is not as it should be, its reasons, what to change, and what to type for it."""
-
-    problem: str
-    change: str
-    reasons: tuple[str, ...] = ()
-    typed: str = ""
 
 
 def findings(survey: Survey, mergeable: bool = True) -> list[Finding]:
@@ -44,37 +32,11 @@ def findings(survey: Survey, mergeable: bool = True) -> list[Finding]:
     kinds: list[Callable[[Survey], Iterator[Finding]]] = [
         *(_short, _windows, _repeats, _mates, _uneven, _coverage, _overdrawn, _ranks)
     ]
-    return [*_spellings(survey, mergeable), *(finding for kind in kinds for finding in kind(survey))]
+    return [*spellings(survey.sampler, mergeable), *(finding for kind in kinds for finding in kind(survey))]
 
 
 def _kind(survey: Survey, kind: type) -> bool:
     return any(isinstance(axis, kind) for axis in survey.sampler.axes.values())
-
-
-def _spellings(survey: Survey, mergeable: bool) -> Iterator[Finding]:
-    cells = survey.sampler.cells
-    roles = [role for role in ("experiment", "condition") if cells.has(role)]
-    columns: dict[str, tuple[str, Column]] = {}
-    for name in [*roles, *survey.sampler.strata_columns]:
-        column = cells.column(name)
-        columns.setdefault(column.name, (name, column))
-    for name, column in columns.values():
-        counts = dict(zip(column.labels, column.counts().tolist(), strict=True))
-        merged: dict[Any, Any] = {}
-        looks: list[str] = []
-        for group in alike([label for label in column.labels if counts[label]]):
-            kept = max(group, key=lambda label: counts[label])
-            told = [f"{label!r} ({counts[label]:,} cells)" for label in group]
-            merged |= {label: kept for label in group if label != kept}
-            looks.append(f"{' and '.join(told)}")
-        if looks:
-            yield Finding(
-                f"These labels of {name} look alike, but are sampled as different ones: {'; '.join(looks)}.",
-                "If they mean the same, add this (without those that do not):"
-                if mergeable
-                else "If they mean the same, give them one name in the table.",
-                typed=merge_option(name, merged) if mergeable else "",
-            )
 
 
 def _short(survey: Survey) -> Iterator[Finding]:

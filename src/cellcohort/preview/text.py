@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from cellcohort.preview.findings import Finding
+from cellcohort.preview.finding import Finding
 from cellcohort.preview.survey import Survey
 from cellcohort.preview.tables import WIDTH, tables
 from cellcohort.preview.words import asked_lines, several, table_line
