@@ -42,8 +42,8 @@ def make_frame(n: int) -> pd.DataFrame:
     condition = np.searchsorted([0.7, 0.9, 0.98], rng.random(n, dtype=np.float32)).astype(np.int8)
     return pd.DataFrame(
         {
-            "experiment": pd.Categorical.from_codes(experiment, [f"e{i}" for i in range(10)]),
-            "condition": pd.Categorical.from_codes(condition, list("abcd")),
+            "experiment": pd.Categorical.from_codes(experiment, pd.Index([f"e{i}" for i in range(10)])),
+            "condition": pd.Categorical.from_codes(condition, pd.Index(list("abcd"))),
             "hours_post_infection": rng.integers(0, 97, n, dtype=np.int8) / np.float32(2),
         }
     )
@@ -61,7 +61,7 @@ class Peak:
         return self
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.001):
+        while not self._stop.wait(0.01):
             self.bytes = max(self.bytes, self._process.memory_info().rss)
 
     def __exit__(self, *_: object) -> None:
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--cells", type=float, nargs="+", default=[1e5, 1e6, 1e7, 1e8])
     sizes = [int(n) for n in parser.parse_args().cells]
     print(f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores, numpy {np.__version__}")
-    warm = CellTable.from_frame(make_frame(10_000))
+    warm = CellTable.from_frame(make_frame(100_000))
     for axes in AXES.values():
         BatchSampler(warm, axes, BATCH).batch(0, 0)  # compiles the kernels once
     print(
@@ -147,8 +147,8 @@ def main() -> None:
             sampler.batch(2, 10**6)
             seek_ms = (time.perf_counter() - start) * 1e3
             print(
-                f"{n:>11,} {name:<17}{us:>9.1f}{us / torch_us:>9.2f}{us / plain_us:>9.4f}{first_ms:>9.2f}{seek_ms:>9.2f}"
-                f"{build_s:>9.2f}{build_s / n * 1e6:>10.3f}{sampler.nbytes / n:>8.1f}{peak / n:>8.1f}",
+                f"{n:>11,} {name:<17}{us:>9.1f}{us / torch_us:>9.2f}{us / plain_us:>9.4f}"
+                f"{first_ms:>9.2f}{seek_ms:>9.2f}{build_s:>9.2f}{build_s / n * 1e6:>10.3f}{sampler.nbytes / n:>8.1f}{peak / n:>8.1f}",
                 flush=True,
             )
             del sampler

@@ -122,7 +122,7 @@ def test_cells_left_out_do_not_count() -> None:
          r"no cells of condition 'y' in experiment 'b', only 'x'; it cannot be balanced there"),
         ({("a", "x"): 96, ("a", "y"): 4}, {"c": ConditionBalanced()}, r"4 of 'y' for 10.0 places"),
         ({("a", "x"): 90, ("b", "x"): 10}, {"e": ExperimentAware()}, r"10 cells in experiment 'b' for 20 places"),
-        ({("a", "x"): 90}, {"e": ExperimentAware(0.2)}, r"the others have 0 cells for the 4 asked .* in experiment 'a'"),
+        ({("a", "x"): 90}, {"e": ExperimentAware(0.2)}, r"the others have 0 cells .* in experiment 'a'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_met_is_said(sizes: dict[tuple[str, str], int], axes: dict[str, object], message: str) -> None:

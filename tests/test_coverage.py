@@ -4,12 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-from tables import table
 
 from cellcohort.cells import CellTable
 from cellcohort.sampling import BatchSampler, ConditionBalanced, ExperimentAware, ShortfallWarning, TemporallyEnriched
 from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.coverage import coverage
+from tables import table
 
 CELLS = CellTable.from_frame(table({("a", "x"): 300, ("a", "y"): 40, ("b", "x"): 150, ("b", "y"): 30}))
 AXES: dict[str, Axis] = {"e": ExperimentAware(0.1), "c": ConditionBalanced()}
