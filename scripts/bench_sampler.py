@@ -148,7 +148,8 @@ def main() -> None:
             seek_ms = (time.perf_counter() - start) * 1e3
             print(
                 f"{n:>11,} {name:<17}{us:>9.1f}{us / torch_us:>9.2f}{us / plain_us:>9.4f}"
-                f"{first_ms:>9.2f}{seek_ms:>9.2f}{build_s:>9.2f}{build_s / n * 1e6:>10.3f}{sampler.nbytes / n:>8.1f}{peak / n:>8.1f}",
+                f"{first_ms:>9.2f}{seek_ms:>9.2f}{build_s:>9.2f}{build_s / n * 1e6:>10.3f}"
+                f"{sampler.nbytes / n:>8.1f}{peak / n:>8.1f}",
                 flush=True,
             )
             del sampler

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cellcohort.sampling.keyed import key_of, mix, permuted, uniform
+from cellcohort.sampling.keyed import bits_of, key_of, mix, permuted, uniform
 
 GOLDEN, MIX1, MIX2, MASK = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 2**64 - 1
 
@@ -24,7 +24,7 @@ def test_mix_is_the_same_in_plain_python(key: int) -> None:
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 100, 1000])
 def test_permutes(n: int) -> None:
     for seed in range(5):
-        assert sorted(permuted(i, n, key_of(seed)) for i in range(n)) == list(range(n))
+        assert sorted(permuted(i, n, bits_of(n), key_of(seed)) for i in range(n)) == list(range(n))
 
 
 @pytest.mark.parametrize("n", [2, 5, 10, 64])
@@ -32,13 +32,13 @@ def test_every_element_lands_everywhere(n: int) -> None:
     landed = np.zeros((n, n))
     for epoch in range(100 * n):
         for i in range(n):
-            landed[i, permuted(i, n, key_of(0, epoch))] += 1
+            landed[i, permuted(i, n, bits_of(n), key_of(0, epoch))] += 1
     assert landed.min() > 55 and landed.max() < 150
 
 
 def test_large_domain_stays_inside() -> None:
     n = 3_000_000_000
-    found = {permuted(i, n, key_of(3)) for i in range(1000)}
+    found = {permuted(i, n, bits_of(n), key_of(3)) for i in range(1000)}
     assert len(found) == 1000 and max(found) < n and max(found) > n // 2
 
 

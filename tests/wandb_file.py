@@ -7,13 +7,15 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import wandb
+from wandb.proto.wandb_internal_pb2 import Record
+
 HEADER, BLOCK, WHOLE_OR_LAST = 7, 32768, (1, 4)
 
 
 def records(path: Path) -> list[Any]:
     """The records of a ``.wandb`` file: pieces of protocol buffers in blocks, as LevelDB lays out its log."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
+    wandb.teardown()  # the service that writes the file may lag behind the end of a run, though not of a process
     data, at, entry, found = path.read_bytes(), HEADER, b"", []
     while at + HEADER <= len(data):
         if BLOCK - at % BLOCK < HEADER:

@@ -158,7 +158,7 @@ class BatchSampler:
         epoch, first = self.epoch, self._first
         self._first, self._fresh = 0, False
         for step in range(first, self.num_batches):
-            yield Batch(self.batch(epoch, step).tolist(), epoch, step)
+            yield Batch(self._draw(epoch, step).tolist(), epoch, step)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass. A fixed sampler stays at epoch 0."""
@@ -186,19 +186,20 @@ class BatchSampler:
 
     def batch(self, epoch: int, step: int) -> np.ndarray:
         """The positions of one batch, int64 of shape (batch_size,); touches no state."""
-        epoch, number = self._number(epoch, step)
-        if self.scope == "global":
-            return self._schedule.draw(epoch, number, self.rank, self.world_size)
-        return self._schedule.draw(epoch, number)
+        return self._draw(_whole("epoch", epoch, 0), _whole("step", step, 0))
 
     def asked(self, epoch: int, step: int) -> Asked:
         """What the axes asked of one batch (with ``scope="global"``, of the union over ranks)."""
-        return self._schedule.asked(*self._number(epoch, step))
+        return self._schedule.asked(_whole("epoch", epoch, 0), self._number(_whole("step", step, 0)))
 
-    def _number(self, epoch: int, step: int) -> tuple[int, int]:
-        """The epoch, and the place of a batch in the sequence that all ranks share."""
-        epoch, step = _whole("epoch", epoch, 0), _whole("step", step, 0)
-        return epoch, step if self.scope == "global" else step * self.world_size + self.rank
+    def _draw(self, epoch: int, step: int) -> np.ndarray:
+        if self.scope == "global":
+            return self._schedule.draw(epoch, step, self.rank, self.world_size)
+        return self._schedule.draw(epoch, self._number(step))
+
+    def _number(self, step: int) -> int:
+        """The place of this rank's batch in the sequence that all ranks share."""
+        return step if self.scope == "global" else step * self.world_size + self.rank
 
 
 def _whole(option: str, value: Any, least: int) -> int:

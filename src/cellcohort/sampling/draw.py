@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.keyed import mix, permuted, stride
+from cellcohort.sampling.keyed import bits_of, mix, permuted, stride
 
 MOST_TRIES = 8  # cells looked at for each one needed before a cap gives way
 _U = np.uint64
@@ -24,10 +24,10 @@ def draw(order, start, stratum, count, before, key, share, shares, out):  # type
     for entry in range(len(stratum)):
         s = stratum[entry]
         n = start[s + 1] - start[s]
-        stratum_key = mix(key, _U(s))
+        stratum_key, bits = mix(key, _U(s)), bits_of(n)
         for i in range(count[entry]):
             if place % shares == share:
-                out[filled] = start[s] + permuted((before[entry] + i) % n, n, stratum_key)
+                out[filled] = start[s] + permuted((before[entry] + i) % n, n, bits, stratum_key)
                 filled += 1
             place += 1
     for i in range(filled):

@@ -9,6 +9,8 @@ arbitrary finite domains", CT-RSA 2002). Nothing is stored, and any element is h
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numba import njit
 
@@ -28,13 +30,19 @@ def mix(key: np.uint64, value: np.uint64) -> np.uint64:
 
 
 @njit(cache=True)
-def permuted(index, n, key):  # type: ignore[no-untyped-def]
-    """Element `index` of the pseudo-random permutation of 0..n-1 that `key` names."""
-    if n <= 1:
-        return 0
+def bits_of(n):  # type: ignore[no-untyped-def]
+    """The least number of bits, at least 1, that holds 0..n-1."""
     bits = _U(1)
     while (_U(1) << bits) < _U(n):
         bits += _U(1)
+    return bits
+
+
+@njit(cache=True)
+def permuted(index, n, bits, key):  # type: ignore[no-untyped-def]
+    """Element `index` of the pseudo-random permutation of 0..n-1 that `key` names; ``bits = bits_of(n)``."""
+    if n <= 1:
+        return 0
     mask = (_U(1) << bits) - _U(1)
     half = (bits + _U(1)) >> _U(1)
     x = _U(index)
@@ -77,6 +85,7 @@ def uniform(key: np.uint64, values: np.ndarray) -> np.ndarray:
     return out
 
 
+@lru_cache(maxsize=4096)
 def key_of(*parts: int) -> np.uint64:
     """A key from whole numbers >= 0, such as a seed and an epoch; their order matters."""
     key = np.uint64(len(parts))

@@ -71,6 +71,8 @@ class Schedule:
         positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
         self._strata = build_strata(column, [c for c, _ in asked], hours, capped, positions, len(cells))
         self._leaky = group.leaky if group else 0.0
+        groups = np.searchsorted(self._strata.group, np.arange(len(weights) + 1))
+        self._knots_of = self._strata.knot_ptr[groups]
         ratios = [share for _, share in asked]
         parts = quotas(self._strata, ratios, self._leaky, places)
         self._plan = build_plan(self._strata, weights, parts, self.n_batches, seed)
@@ -146,7 +148,7 @@ class Schedule:
         """Focal time of a batch: the times of the group that leads it have their turns."""
         plan, strata = self._plan, self._strata
         leader = int(plan.leader[row])
-        first, last = strata.knot_ptr[np.searchsorted(strata.group, [leader, leader + 1])]
+        first, last = self._knots_of[leader], self._knots_of[leader + 1]
         turn = plan.turn[row] + lap * plan.turns[leader]
         knot = focal_knot(strata.knot, first, last, turn, key_of(self._seed, epoch, leader))
         return -np.inf if knot < 0 else float(strata.knot[knot])

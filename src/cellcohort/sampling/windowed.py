@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.draw import MOST_TRIES, admit, give_way, tally
-from cellcohort.sampling.keyed import mix, permuted
+from cellcohort.sampling.keyed import bits_of, mix, permuted
 
 CLASSES = 64
 _BITS = 6
@@ -25,7 +25,7 @@ def focal_knot(knot, first, last, turn, key):  # type: ignore[no-untyped-def]
     n = last - first
     index = turn % n
     for _ in range(n):
-        index = permuted(index, n, mix(key, _U(turn // n)))
+        index = permuted(index, n, bits_of(n), mix(key, _U(turn // n)))
         if np.isfinite(knot[first + index]):
             return first + index
     return -1
@@ -138,12 +138,14 @@ def _draw_part(  # type: ignore[no-untyped-def]
     most = most if need <= n_fit else 0
     tries = min(n_fit, MOST_TRIES * (need + 8)) if most > 0 else 0
     turned_away = np.empty(tries, np.int64)
+    n_blocks = n_left + n_right
+    bits = bits_of(n_blocks)
     taken = n_away = visit = 0
     while True:
         cell_class = first_class ^ _reversed_bits(visit % CLASSES)
         walk_key = mix(batch_key, _U(2 * visit + part))
-        for i in range(n_left + n_right):
-            j = permuted(i, n_left + n_right, walk_key)
+        for i in range(n_blocks):
+            j = permuted(i, n_blocks, bits, walk_key)
             block = left + j if j < n_left else right + j - n_left
             offset = np.int64(_U(cell_class) ^ (mix(stratum_key, _U(block)) % _U(CLASSES)))
             rank = block * CLASSES - shift + offset
