@@ -4,9 +4,11 @@
     uv run python scripts/bench_composition.py --loggers none csv wandb --world-sizes 2
 
 A loop of steps that compute for a while is run with the callback of rank 0 as a trainer would call
-it. All of its time counts: checking, measuring, logging, writing the parquet file. It is given per
-step, as a share of a 50 ms step, and as a share of the bare step of the same loop. Beside it stands
-what the clients of the loggers take for a row that holds a single number, which no row can undercut.
+it. All of the time that the loop waits for the callback counts: checking, measuring, logging,
+writing the parquet file. It is given per step, as a share of a 50 ms step and of the bare step of
+the same loop, and as time on the processor, which other processes disturb less. W&B receives its
+rows on a thread beside the next step, whose cost would show in the bare step. Beside it stands what
+the clients of the loggers take for a row of a single number, one by one.
 """
 
 from __future__ import annotations

@@ -188,6 +188,17 @@ def test_a_run_that_fails_leaves_everything_until_then(tmp_path: Path) -> None:
     assert pd.read_csv(tmp_path / "metrics.csv")["composition/global/coverage"].notna().sum() == 8
 
 
+def test_a_logger_that_fails_on_its_thread_stops_the_run(tmp_path: Path) -> None:
+    class Full(WandbLogger):
+        def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+            raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space left"):
+        fit(tmp_path, make_sampler(data := Windows()), data, [Full(save_dir=tmp_path, offline=True)])
+    wandb.finish()
+    assert len(read_composition(tmp_path)) > 0 and not (tmp_path / "composition.parts").exists()
+
+
 @pytest.mark.parametrize("fails_at", [5, 7])
 def test_a_resumed_run_adds_to_what_is_there(tmp_path: Path, fails_at: int) -> None:
     data = Windows()

@@ -67,7 +67,7 @@ class CompositionLogger(lightning.Callback):
         self._noted: list[tuple[int, int, int, torch.Tensor]] = []
         self._steps: StepMeter | None = None
         self._ledger: Ledger | None = None
-        self._writer = ThreadPoolExecutor(1, "composition")
+        self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -77,6 +77,7 @@ class CompositionLogger(lightning.Callback):
             self._steps = StepMeter(self._sampler)
             self._ledger = Ledger(self._run_dir, self._steps.names, self._about(self._steps))
             self._keys = self._fixed_keys(self._steps)
+            self._writer = ThreadPoolExecutor(1, "composition")
 
     def on_train_batch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
@@ -136,6 +137,8 @@ class CompositionLogger(lightning.Callback):
             ledger, self._ledger, self._steps = self._ledger, None, None
             if ledger is not None:
                 ledger.close()
+            if self._writer is not None:
+                self._writer.shutdown()
             self._wait()
 
     def _settle(self, trainer: lightning.Trainer) -> None:
@@ -161,10 +164,10 @@ class CompositionLogger(lightning.Callback):
                 for who, (keys, places) in self._keys.items():
                     row.update(zip(keys, values[who, places].tolist(), strict=True))
                 rows.append((row, global_step))
-        slow = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
+        slow: list[Logger] = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
         _log([logger for logger in trainer.loggers if logger not in slow], rows)
         self._wait()
-        if slow:
+        if slow and self._writer is not None:
             self._writing = self._writer.submit(_log, slow, rows)
 
     def _wait(self) -> None:
