@@ -71,6 +71,14 @@ def test_a_seed_repeats_a_run_and_another_does_not(train: Train) -> None:
     assert len(set(losses(first))) == 15
 
 
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")  # as it should: a run of its own, that begins elsewhere
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(train: Train) -> None:
+    whole, begun = train(), train("trainer.max_steps=10")
+    rest = train(f"resume={begun / 'checkpoints' / 'last.ckpt'}")
+    assert losses(begun) + losses(rest) == losses(whole)
+    assert losses(rest, "val/loss") == losses(whole, "val/loss")[-1:]
+
+
 def test_validation_changes_no_training_batch(train: Train) -> None:
     without = train("trainer.limit_val_batches=0", "checkpoint.monitor=null")
     assert losses(without) == losses(train("+trainer.num_sanity_val_steps=2"))
