@@ -110,7 +110,7 @@ def expected(sampler: BatchSampler, epoch: int, step: int) -> dict[str, float]:
 def test_every_step_is_logged_at_the_same_keys_and_kept_whole(tmp_path: Path) -> None:
     data = Windows()
     sampler = make_sampler(data)
-    loggers = [CSVLogger(tmp_path, name=None, version=""), WandbLogger(save_dir=tmp_path, offline=True)]
+    loggers = [CSVLogger(tmp_path, name=None, version=""), WandbLogger(save_dir=tmp_path, mode="offline")]
     fit(tmp_path, sampler, data, loggers, validate=True)
     wandb.finish()
 
@@ -194,7 +194,7 @@ def test_a_logger_that_fails_on_its_thread_stops_the_run(tmp_path: Path) -> None
             raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space left"):
-        fit(tmp_path, make_sampler(data := Windows()), data, [Full(save_dir=tmp_path, offline=True)])
+        fit(tmp_path, make_sampler(data := Windows()), data, [Full(save_dir=tmp_path, mode="offline")])
     wandb.finish()
     assert len(read_composition(tmp_path)) > 0 and not (tmp_path / "composition.parts").exists()
 
