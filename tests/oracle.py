@@ -95,7 +95,7 @@ def batch(sampler: BatchSampler, epoch: int, step: int) -> list[int]:
 
 def whole(schedule: Schedule, epoch: int, number: int) -> list[int]:
     plan, strata = schedule._plan, schedule._strata
-    lap, row = divmod(epoch * schedule.n_batches + number, len(plan))
+    lap, row = divmod(schedule._start(epoch) + number, len(plan))
     entries = range(plan.ptr[row], plan.ptr[row + 1])
     taken = [(int(plan.stratum[e]), int(plan.count[e]), int(plan.before[e])) for e in entries]
     key = key_of(schedule._seed, epoch)
@@ -135,11 +135,10 @@ def focal_time(schedule: Schedule, leader: int, turn: int, epoch: int) -> float:
         for s in np.flatnonzero(strata.group == leader)
         for t in strata.knot[strata.knot_ptr[s] : strata.knot_ptr[s + 1]]
     ]
-    key, index = key_of(schedule._seed, epoch, leader), turn % len(times)
-    for _ in times:
-        index = permuted(index, len(times), mix(key, turn // len(times)))
-        if np.isfinite(times[index]):
-            return float(times[index])
+    index = permuted(turn % len(times), len(times), mix(key_of(schedule._seed, epoch, leader), turn // len(times)))
+    for time in [*times[index:], *times[:index]]:
+        if np.isfinite(time):
+            return float(time)
     return -math.inf
 
 
@@ -205,7 +204,7 @@ def by_class(schedule: Schedule, s: int, runs: list[range], part: int, number: i
         cell_class = number % CLASSES ^ int(f"{visit % CLASSES:06b}"[::-1], 2)
         for i in range(len(blocks)):
             run, block = blocks[permuted(i, len(blocks), mix(walk_key, 2 * visit + part))]
-            rank = block * CLASSES - shift + (cell_class ^ mix(stratum_key, block) % CLASSES)
+            rank = block * CLASSES - shift + permuted(cell_class, CLASSES, mix(stratum_key, block))
             if rank in run:
                 found.append(cells[rank])
         visit += 1

@@ -99,6 +99,7 @@ def test_no_hours() -> None:
         ({"batch_size": 10, "rank": 2, "world_size": 2}, r"rank=2 does not exist"),
         ({"batch_size": 10, "world_size": 0}, r"world_size=0 is out of range"),
         ({"batch_size": 10, "seed": -1}, r"seed=-1 is out of range"),
+        ({"batch_size": 10, "seed": 2**64}, r"seed=18446744073709551616 is out of range"),
         ({"batch_size": 10, "num_batches": 0}, r"num_batches=0 is out of range"),
         ({"batch_size": 10, "scope": "node"}, r"scope='node' is not a choice"),
     ],
@@ -191,6 +192,14 @@ def test_the_sampler_pickles() -> None:
     s = BatchSampler(CELLS, {"e": ExperimentAware(0.1), "t": TemporallyEnriched(3.0)}, 10)
     assert list(pickle.loads(pickle.dumps(s))) == list(s)
     assert "leaky=0.1" in repr(s)
+
+
+def test_state_says_where_the_next_pass_begins() -> None:
+    s, restored = BatchSampler(CELLS, {}, 10), BatchSampler(CELLS, {}, 10)
+    assert s.state_dict() == {"epoch": 0, "step": 0}
+    list(s)
+    restored.load_state_dict(s.state_dict())
+    assert list(restored) == list(s)
 
 
 def test_state_of_another_sampler_is_refused() -> None:

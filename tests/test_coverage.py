@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from cellcohort.cells import CellTable
-from cellcohort.sampling import BatchSampler, ConditionBalanced, ExperimentAware, ShortfallWarning, TemporallyEnriched
+from cellcohort.sampling import (
+    BatchSampler,
+    ConditionBalanced,
+    ExperimentAware,
+    ShortfallWarning,
+    TemporallyEnriched,
+    TrackCapped,
+)
 from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.coverage import coverage
 from tables import table
@@ -60,8 +67,9 @@ def test_no_shorter_length_covers_from_every_start() -> None:
 
 
 def test_no_length_covers_with_a_window() -> None:
-    with pytest.raises(ValueError, match="num_batches='cover' cannot be promised"):
-        BatchSampler(CELLS, {"t": TemporallyEnriched()}, 16, num_batches="cover")
+    for axis in (TemporallyEnriched(), TrackCapped(column="condition")):
+        with pytest.raises(ValueError, match="num_batches='cover' cannot be promised"):
+            BatchSampler(CELLS, {"t": axis}, 16, num_batches="cover")
 
 
 def test_cells_left_out_are_counted_as_never_drawn() -> None:

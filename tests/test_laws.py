@@ -234,7 +234,8 @@ def test_strata_are_covered_evenly(subset: tuple[str, ...], data: st.DataObject)
     s = sampler(case, num_batches=60)
     stratum = case.cells.column(list(subset)).codes
     drawn = np.zeros(len(stratum), int)
-    at_the_seam = (len(s._schedule._plan) - 30) // s._schedule.n_batches  # where the cycle of batches begins again
+    cycle = len(s._schedule._plan)
+    at_the_seam = next(e for e in range(cycle) if cycle - 50 < s._schedule._start(e) < cycle - 10)
     epoch = data.draw(st.sampled_from([4, at_the_seam]))
     for step in range(60):
         np.add.at(drawn, s.batch(epoch, step), 1)
@@ -425,3 +426,45 @@ def test_a_cap_gives_way_to_quotas_as_little_as_it_can() -> None:
             held = frame.iloc[s.batch(0, step)]
             assert held.condition.value_counts().tolist() == [15, 15]
             assert held.track.value_counts().tolist() == [3] * 10
+
+
+def pair_counts(s: BatchSampler, code: np.ndarray, n_labels: int, epochs: int) -> np.ndarray:
+    """In how many batches each pair of labels is held."""
+    pairs = np.zeros((n_labels, n_labels))
+    for epoch in range(epochs):
+        for step in range(len(s)):
+            held = np.unique(code[s.batch(epoch, step)])
+            pairs[np.ix_(held, held)] += 1
+    return pairs[np.triu_indices(n_labels, 1)]
+
+
+@pytest.mark.parametrize(("n_labels", "batch_size"), [(10, 4), (20, 16), (30, 7)])
+def test_all_conditions_meet(n_labels: int, batch_size: int) -> None:
+    cells = CellTable.from_frame(table({("e", f"c{c}"): 30 for c in range(n_labels)}))
+    s = BatchSampler(cells, {"c": ConditionBalanced()}, batch_size)
+    pairs = pair_counts(s, cells.column("condition").codes, n_labels, epochs=30)
+    assert pairs.min() > 0.1 * pairs.mean() and pairs.max() < 3 * pairs.mean()
+
+
+def test_cells_of_a_window_meet_each_other_about_equally_often() -> None:
+    hours = np.repeat(np.arange(10), 33).astype(float)
+    cells = CellTable.from_frame(table({("e", "c"): 330}, hours=hours))
+    s = BatchSampler(cells, {"t": TemporallyEnriched(0.0, 0.0)}, 6, num_batches=100)
+    assert cells.hours is not None
+    pairs = np.zeros((330, 330))
+    for epoch in range(120):
+        for step in range(100):
+            held = s.batch(epoch, step)
+            pairs[np.ix_(held, held)] += 1
+    alone, together = np.diag(pairs), pairs[np.triu_indices(330, 1)]
+    together = together[(cells.hours[:, None] == cells.hours)[np.triu_indices(330, 1)]]
+    assert alone.std() < 1.3 * np.sqrt(alone.mean())  # as even as chance, or more so
+    assert together.std() < 1.7 * np.sqrt(together.mean()) and together.min() > 0
+
+
+def test_short_epochs_reach_every_experiment() -> None:
+    cells = CellTable.from_frame(table({(f"e{e:02}", "c"): 256 for e in range(32)}))
+    s = BatchSampler(cells, {"e": ExperimentAware()}, 4, num_batches=10)
+    led = [[s.asked(epoch, step).experiment for step in range(10)] for epoch in range(60)]
+    assert {e for epoch in led for e in epoch} == set(range(32))
+    assert len({tuple(epoch) for epoch in led[:10]}) == 10

@@ -315,3 +315,16 @@ def test_a_sampler_of_another_table_is_refused() -> None:
     sampler.cells = data.subset(np.arange(7)).cells  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="made for 7 cells and the dataset has 15"):
         make_loader(data, sampler)
+
+
+def test_stop_iteration_in_the_dataset_is_no_end_of_a_pass() -> None:
+    class Stops(TrackWindows):
+        def __getitems__(self, positions: Any) -> dict[str, Any]:
+            if positions.step == 2:
+                raise StopIteration
+            return super().__getitems__(positions)
+
+    data = dataset()
+    data.__class__ = Stops
+    with pytest.raises(RuntimeError, match=r"ended before its 12 batches.*'step': 2"):
+        list(make_loader(data, Sampler(len(data))))

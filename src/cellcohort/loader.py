@@ -41,6 +41,11 @@ class WindowLoader(ThreadDataLoader):
         try:
             for what, value in buffer:
                 if what == "end":
+                    if self._next is None or self._next["step"] < len(self):
+                        raise RuntimeError(
+                            f"this pass ended before its {len(self)} batches, at {self._next or 'the first'}; "
+                            "the dataset or the sampler raised StopIteration, or yielded too few: let it raise another error."
+                        )
                     return
                 if what == "error":
                     if isinstance(value, (ConnectionError, EOFError)) and self.num_workers:

@@ -77,6 +77,8 @@ class BatchSampler:
         self.cells, self.axes, self.scope, self.fixed = cells, dict(axes or {}), scope, fixed
         self.batch_size = _whole("batch_size", batch_size, 1)
         self.seed = _whole("seed", seed, 0)
+        if self.seed >= 2**64:
+            raise ValueError(f"seed={seed} is out of range; it is a whole number below 2**64.")
         self.epoch, self._first, self._fresh = 0, 0, True
         self._per_epoch = num_batches if num_batches in (None, "cover") else _whole("num_batches", num_batches, 1)
         self._schedule = self._plan(_whole("world_size", world_size, 1))
@@ -171,7 +173,9 @@ class BatchSampler:
 
     def state_dict(self) -> dict[str, int]:
         """The epoch and the step at which the next pass begins."""
-        return {"epoch": self.epoch, "step": self._first}
+        if self._fresh or self.fixed:
+            return {"epoch": self.epoch, "step": self._first}
+        return {"epoch": self.epoch + 1, "step": 0}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Begin the next pass at the epoch and step of `state`."""

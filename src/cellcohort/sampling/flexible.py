@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
@@ -89,7 +90,7 @@ class FlexibleBatchSampler(BatchSampler):
             hours=hours if temporal_enrichment else None,
         )
         num_batches = None
-        if not drop_last and isinstance(batch_size, int) and batch_size > 0 and num_replicas > 0:
+        if not drop_last and isinstance(batch_size, (int, np.integer)) and batch_size > 0 and num_replicas > 0:
             num_batches = -(-len(cells) // (batch_size * num_replicas))
         super().__init__(cells, axes, batch_size, seed, rank, num_replicas, num_batches=num_batches)
 

@@ -58,6 +58,15 @@ def permuted(index, n, bits, key):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def permuted_each(index, n, salt, key):  # type: ignore[no-untyped-def]
+    """For each i, element ``index[i]`` of the permutation of 0..n[i]-1 that `key` and ``salt[i]`` name."""
+    out = np.empty(len(index), np.int64)
+    for i in range(len(index)):
+        out[i] = permuted(index[i], n[i], bits_of(n[i]), mix(key, _U(salt[i])))
+    return out
+
+
+@njit(cache=True)
 def stride(n, key):  # type: ignore[no-untyped-def]
     """A step through 0..n-1 that meets every number once and keeps any few of them far apart.
 

@@ -93,9 +93,9 @@ def build_plan(strata: Strata, weights: np.ndarray, quotas: dict[int, list[Quota
     turns[leaders] = np.maximum(1, np.rint(share * max(n_batches, SHORTEST_CYCLE)))
     leader, turn = _order_of_leaders(turns, seed)
 
-    flat = FlatQuotas.of([(g, quota) for g in leaders for quota in quotas[g]])
+    flat = FlatQuotas.of([(g, quota) for g in leaders for quota in quotas[g]], strata.levels.shape[1] > 1)
     row, section = _pairs(flat.leader, leader)
-    place, leaf, count = round_quotas(flat, section, turn[row])
+    place, leaf, count = round_quotas(flat, section, turn[row], seed)
     row, section, label = row[place], section[place], flat.label[leaf]
     leaked = np.where(flat.part[section] == LEAKED, count, 0)
     thin = flat.part[section] == BOTH

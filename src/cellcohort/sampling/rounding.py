@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
+from cellcohort.sampling.keyed import key_of, permuted_each
 from cellcohort.sampling.quota import Quota
 
 GOLDEN = (math.sqrt(5) - 1) / 2  # steps of this fraction fill the unit interval most evenly
@@ -27,9 +29,10 @@ class FlatQuotas:
     ptr: np.ndarray
     step: np.ndarray  # by how much the spare places move from one batch of the group to the next
     offset: np.ndarray
+    alike: np.ndarray  # sections whose leaves are interchangeable but for the whole parts
 
     @classmethod
-    def of(cls, sections: list[tuple[int, Quota]]) -> FlatQuotas:
+    def of(cls, sections: list[tuple[int, Quota]], nested: bool) -> FlatQuotas:
         quota = [q for _, q in sections]
         size = np.array([len(q.label) for q in quota])
         ptr = np.concatenate([[0], np.cumsum(size)])
@@ -42,15 +45,17 @@ class FlatQuotas:
         end += np.repeat(base - (end[ptr[:-1]] - part[ptr[:-1]]), size)
         end[ptr[1:] - 1] = base + spare  # rid of rounding errors
         equal = np.maximum.reduceat(part, ptr[:-1]) - np.minimum.reduceat(part, ptr[:-1]) < 1e-9
-        step = np.where(equal, [_coprime(n) / n for n in size], GOLDEN)
+        step = np.where(equal, [golden_step(n) / n for n in size], GOLDEN)
         return cls(
             leader=np.array([g for g, _ in sections]), part=np.array([q.part for q in quota]),
             leaky=np.array([q.leaky for q in quota]), label=np.concatenate([q.label for q in quota]),
             whole=whole, end=end, spare=spare, ptr=ptr, step=step, offset=np.where(equal, 0.5 / size, 0.25),
+            alike=equal & (not nested),
         )  # fmt: skip
 
 
-def _coprime(n: int) -> int:
+@lru_cache
+def golden_step(n: int) -> int:
     """A number near the golden section of n that has no factor in common with it."""
     return next(a for a in range(max(1, round(n * GOLDEN)), 2 * n + 2) if math.gcd(a, n) == 1)
 
@@ -60,17 +65,27 @@ def within(n: np.ndarray) -> np.ndarray:
     return np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
 
 
-def round_quotas(flat: FlatQuotas, section: np.ndarray, turn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def round_quotas(
+    flat: FlatQuotas, section: np.ndarray, turn: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Whole numbers for every (batch, section): entries of (index of the pair, leaf, count).
 
     Systematic rounding: the fractional parts lie end to end on a line, and the spare places are
     points one apart on it, so every run of leaves gets the whole number below or above its sum.
+    Where all parts are alike, they lie in a new order after every round, so that no two labels
+    are kept apart for ever.
     """
     theta = np.mod(flat.offset[section] + turn * flat.step[section], 1.0)
     n = flat.spare[section]
     base = np.cumsum(flat.spare) - flat.spare
     point = np.repeat(base[section] + 1 - theta, n) + within(n)
     spare_leaf = np.searchsorted(flat.end, point)
+    alike = np.repeat(flat.alike[section], n)
+    of = np.repeat(section, n)[alike]
+    size = np.diff(flat.ptr)[of]
+    rounds = np.repeat(turn, n)[alike] // size
+    local = spare_leaf[alike] - flat.ptr[of]
+    spare_leaf[alike] = flat.ptr[of] + permuted_each(local, size, of * 2**32 + rounds, key_of(seed, 1))
     has = np.flatnonzero(flat.whole)
     first = np.searchsorted(has, flat.ptr)
     m = (first[1:] - first[:-1])[section]

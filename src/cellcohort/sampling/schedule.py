@@ -14,6 +14,7 @@ from cellcohort.sampling.draw import draw, draw_capped
 from cellcohort.sampling.keyed import key_of
 from cellcohort.sampling.plan import build_plan
 from cellcohort.sampling.quota import quotas
+from cellcohort.sampling.rounding import golden_step
 from cellcohort.sampling.shortfall import shortfalls
 from cellcohort.sampling.strata import build_strata
 from cellcohort.sampling.windowed import draw_windowed, focal_knot
@@ -89,9 +90,9 @@ class Schedule:
 
     def covering(self) -> tuple[int, str]:
         """Batches that draw every cell at least once, and what that costs, in words."""
-        if self._window is not None:
+        if self._window is not None or self._most:
             raise ValueError(
-                "num_batches='cover' cannot be promised with a window around a focal time, "
+                "num_batches='cover' cannot be promised with a window around a focal time or a cap on tracks, "
                 "which decides what is drawn; set a number, and see with coverage() what it covers."
             )
         n, size = self._plan.length_that_covers(self._strata.size), self._strata.size
@@ -106,7 +107,7 @@ class Schedule:
     def draw(self, epoch: int, number: int, share: int = 0, shares: int = 1) -> np.ndarray:
         """Positions of a batch, or of every `shares`-th of its places; int64 of shape (places / shares,)."""
         plan, strata = self._plan, self._strata
-        lap, row = divmod(epoch * self.n_batches + number, len(plan))
+        lap, row = divmod(self._start(epoch) + number, len(plan))
         entries = slice(plan.ptr[row], plan.ptr[row + 1])
         stratum, count = plan.stratum[entries], plan.count[entries]
         out = np.empty(self._places // shares, np.int64)
@@ -129,7 +130,7 @@ class Schedule:
 
     def asked(self, epoch: int, number: int) -> Asked:
         """What the axes asked of a batch."""
-        lap, row = divmod(epoch * self.n_batches + number, len(self._plan))
+        lap, row = divmod(self._start(epoch) + number, len(self._plan))
         shares, leader = dict(self._asked), None
         if self._group is not None:
             leader = int(self._plan.leader[row])
@@ -143,6 +144,10 @@ class Schedule:
         focal = self._focal(epoch, lap, row)
         focal = focal if np.isfinite(focal) else np.nan
         return Asked(shares, leader, self._leaky, focal, self._window.half_width, self._window.inside)
+
+    def _start(self, epoch: int) -> int:
+        """Where in the cycle of batches an epoch begins: soon everywhere, however short the epochs are."""
+        return epoch * golden_step(len(self._plan)) % len(self._plan)
 
     def _focal(self, epoch: int, lap: int, row: int) -> float:
         """Focal time of a batch: the times of the group that leads it have their turns."""

@@ -30,8 +30,9 @@ class TrackCapped(CapAxis):
     Notes
     -----
     The cap gives way to every quota: where the cells that a batch may come from have too few
-    tracks, a batch holds more than `max_cells` of some. Cells that the cap turns away, and those
-    that take their place, are drawn once less or more often in an epoch than the others.
+    tracks, or nearly all are of a few tracks, a batch holds more than `max_cells` of some. Cells
+    that the cap turns away, and those that take their place, are drawn once less or more often in
+    an epoch than the others.
     """
 
     def __init__(self, max_cells: int = 1, column: str | Sequence[str] = "track") -> None:

@@ -15,7 +15,7 @@ from cellcohort.sampling.keyed import bits_of, mix, permuted
 
 CLASSES = 64
 _BITS = 6
-TOLERANCE = 1e-6  # hours; times that differ by less are the same time
+TOLERANCE = 1e-4  # hours, a third of a second; what 32-bit hours leave unsure is less
 _U = np.uint64
 
 
@@ -23,11 +23,11 @@ _U = np.uint64
 def focal_knot(knot, first, last, turn, key):  # type: ignore[no-untyped-def]
     """One of the times ``knot[first:last]``, each having its turn; -1 if all are missing."""
     n = last - first
-    index = turn % n
-    for _ in range(n):
-        index = permuted(index, n, bits_of(n), mix(key, _U(turn // n)))
-        if np.isfinite(knot[first + index]):
-            return first + index
+    index = permuted(turn % n, n, bits_of(n), mix(key, _U(turn // n)))
+    for i in range(n):
+        known = first + (index + i) % n
+        if np.isfinite(knot[known]):
+            return known
     return -1
 
 
@@ -147,8 +147,7 @@ def _draw_part(  # type: ignore[no-untyped-def]
         for i in range(n_blocks):
             j = permuted(i, n_blocks, bits, walk_key)
             block = left + j if j < n_left else right + j - n_left
-            offset = np.int64(_U(cell_class) ^ (mix(stratum_key, _U(block)) % _U(CLASSES)))
-            rank = block * CLASSES - shift + offset
+            rank = block * CLASSES - shift + permuted(cell_class, CLASSES, _U(_BITS), mix(stratum_key, _U(block)))
             lowest, highest = bounds[0] if j < n_left else bounds[1]
             if not lowest <= rank < highest:
                 continue
