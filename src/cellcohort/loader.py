@@ -44,7 +44,7 @@ class WindowLoader(ThreadDataLoader):
                     if self._next is None or self._next["step"] < len(self):
                         raise RuntimeError(
                             f"this pass ended before its {len(self)} batches, at {self._next or 'the first'}; "
-                            "the dataset or the sampler raised StopIteration, or yielded too few: let it raise another error."
+                            "the dataset or the sampler raised StopIteration or yielded too few."
                         )
                     return
                 if what == "error":
