@@ -114,8 +114,8 @@ def plain(frame: pd.DataFrame, axes: dict[str, Axis]) -> Iterator[np.ndarray]:
 
 
 def resident(build: Callable[[], BatchSampler]) -> tuple[BatchSampler, float, int]:
-    start = time.perf_counter()
     with Peak() as peak:
+        start = time.perf_counter()
         sampler = build()
         seconds = time.perf_counter() - start
     return sampler, seconds, peak.bytes

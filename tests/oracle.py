@@ -54,6 +54,15 @@ def stride(n: int, key: int) -> int:
     return step
 
 
+def offset_of(cell_class: int, key: int) -> int:
+    x = cell_class
+    for _ in range(3):
+        x = (x + key) % CLASSES * (key >> 6 | 1) % CLASSES
+        x ^= x >> 3
+        key >>= 12
+    return x
+
+
 class Cap:
     """Admits at most `most` cells of a label; 0 admits all."""
 
@@ -204,7 +213,7 @@ def by_class(schedule: Schedule, s: int, runs: list[range], part: int, number: i
         cell_class = number % CLASSES ^ int(f"{visit % CLASSES:06b}"[::-1], 2)
         for i in range(len(blocks)):
             run, block = blocks[permuted(i, len(blocks), mix(walk_key, 2 * visit + part))]
-            rank = block * CLASSES - shift + permuted(cell_class, CLASSES, mix(stratum_key, block))
+            rank = block * CLASSES - shift + offset_of(cell_class, mix(stratum_key, block))
             if rank in run:
                 found.append(cells[rank])
         visit += 1

@@ -147,7 +147,7 @@ def _draw_part(  # type: ignore[no-untyped-def]
         for i in range(n_blocks):
             j = permuted(i, n_blocks, bits, walk_key)
             block = left + j if j < n_left else right + j - n_left
-            rank = block * CLASSES - shift + permuted(cell_class, CLASSES, _U(_BITS), mix(stratum_key, _U(block)))
+            rank = block * CLASSES - shift + _offset(cell_class, mix(stratum_key, _U(block)))
             lowest, highest = bounds[0] if j < n_left else bounds[1]
             if not lowest <= rank < highest:
                 continue
@@ -165,6 +165,18 @@ def _draw_part(  # type: ignore[no-untyped-def]
                     held, capped, most, turned_away[:n_away], need - taken, place, filled, share, shares, out
                 )
         visit += 1
+
+
+@njit(cache=True, nogil=True)
+def _offset(cell_class, key):  # type: ignore[no-untyped-def]
+    """Which cell of a block belongs to a class: a permutation of 0..CLASSES-1 that `key` names."""
+    x = _U(cell_class)
+    for _ in range(3):
+        x = (x + key) & _U(63)
+        x = (x * (key >> _U(6) | _U(1))) & _U(63)
+        x ^= x >> _U(3)
+        key >>= _U(12)
+    return np.int64(x)
 
 
 @njit(cache=True, nogil=True)
