@@ -62,15 +62,27 @@ class WindowLoader(ThreadDataLoader):
             "go through one pass at a time, or use num_workers=0."
         )
 
-    def state_dict(self) -> dict[str, int]:
-        """The epoch and step of the batch that comes next, whatever was loaded ahead of its use."""
+    def state_dict(self) -> dict[str, int | str]:
+        """The epoch and step of the batch that comes next, whatever was loaded ahead, and of which batches."""
         state = self._next or self.batch_sampler.state_dict()
         over = state["step"] == len(self)
-        return {"epoch": state["epoch"] + 1, "step": 0} if over else dict(state)
+        place = {"epoch": state["epoch"] + 1, "step": 0} if over else dict(state)
+        return {**place, "sampler": self.batch_sampler.signature}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Begin the next pass at the epoch and step of `state`; its other batches follow unchanged."""
-        self.batch_sampler.load_state_dict(state)
+    def load_state_dict(self, state: dict[str, int | str]) -> None:
+        """Begin the next pass at the epoch and step of `state`; its other batches follow unchanged.
+
+        Raises
+        ------
+        ValueError
+            The state is of other batches than those of this loader.
+        """
+        if state["sampler"] != self.batch_sampler.signature:
+            raise ValueError(
+                f"the checkpoint was made with {state['sampler']}, but this run has {self.batch_sampler.signature}: "
+                "its batches would not go on. Give the options of that run again (see its config.yaml)."
+            )
+        self.batch_sampler.load_state_dict({"epoch": state["epoch"], "step": state["step"]})
         self._next = None
 
 

@@ -139,6 +139,8 @@ def cells_of(
 
 def _merged(table: pd.DataFrame, roles: Roles, merge_labels: Mapping[str, Mapping[Any, Any]]) -> pd.DataFrame:
     """The table with other names for some labels."""
+    if not all(isinstance(level, Mapping) for level in (merge_labels, *getattr(merge_labels, "values", list)())):
+        raise ValueError(f"merge_labels={merge_labels!r} is no mapping; write {{condition: {{GEM: Gem, gem: Gem}}}}.")
     for key, new_names in merge_labels.items():
         name = roles.named.get(key, key)
         if key == "condition" and roles.threshold is not None:

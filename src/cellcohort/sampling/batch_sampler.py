@@ -136,6 +136,15 @@ class BatchSampler:
         return self._schedule.nbytes
 
     @property
+    def signature(self) -> str:
+        """What the sequence of batches depends on, in words; the same on every rank."""
+        axes = ", ".join(f"{name}={axis!r}" for name, axis in sorted(self.axes.items())) or "no axes"
+        return (
+            f"{len(self.cells)} cells, {axes}, batch_size={self.batch_size}, seed={self.seed}, "
+            f"world_size={self.world_size}, scope={self.scope}, num_batches={self.num_batches}"
+        )
+
+    @property
     def sampler(self) -> BatchSampler:
         """The sampler itself: where Lightning looks for :meth:`set_epoch`."""
         return self

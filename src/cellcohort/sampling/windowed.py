@@ -83,6 +83,9 @@ def draw_windowed(  # type: ignore[no-untyped-def]
                 order, start[s], size, begin[entry], end[entry], capped, most, held, part, need, number % CLASSES,
                 mix(key, _U(s)), mix(batch_key, _U(s)), place, filled, share, shares, out,
             )  # fmt: skip
+    if most == 0:
+        for i in range(filled):
+            out[i] = order[out[i]]
 
 
 @njit(cache=True, nogil=True)
@@ -128,8 +131,11 @@ def _draw_part(  # type: ignore[no-untyped-def]
     left, n_left = _blocks(bounds[0][0] + shift, bounds[0][1] + shift)
     right, n_right = _blocks(bounds[1][0] + shift, bounds[1][1] + shift)
     n_fit = bounds[0][1] - bounds[0][0] + bounds[1][1] - bounds[1][0]
+    look = most > 0  # without a cap, all positions are looked up together at the end, which is faster
     if n_fit == 1:  # as in most strata of a screen with very many labels
-        position = order[begin_of + (bounds[0][0] if bounds[0][1] > bounds[0][0] else bounds[1][0])]
+        position = begin_of + (bounds[0][0] if bounds[0][1] > bounds[0][0] else bounds[1][0])
+        if look:
+            position = order[position]
         if need == 1 and (most == 0 or admit(held, capped[position], most)):
             if place % shares == share:
                 out[filled] = position
@@ -151,7 +157,7 @@ def _draw_part(  # type: ignore[no-untyped-def]
             lowest, highest = bounds[0] if j < n_left else bounds[1]
             if not lowest <= rank < highest:
                 continue
-            position = order[begin_of + rank]
+            position = order[begin_of + rank] if look else begin_of + rank
             if most > 0 and not admit(held, capped[position], most):
                 turned_away[n_away] = position
                 n_away += 1
