@@ -66,9 +66,9 @@ def draw_windowed(  # type: ignore[no-untyped-def]
             knot_start[knot_ptr[s] + np.searchsorted(times, focal + half_width + TOLERANCE, "right")] - start[s]
         )
         within = end[entry] - begin[entry]
-        times = (count[entry] + size - 1) // size  # how often the most repeated cell must come
-        low[entry] = max((times - 1) * within, count[entry] - times * (size - within))
-        high[entry] = min(times * within, count[entry] - (times - 1) * (size - within))
+        turns = (count[entry] + size - 1) // size  # how often the most repeated cell must come
+        low[entry] = max((turns - 1) * within, count[entry] - turns * (size - within))
+        high[entry] = min(turns * within, count[entry] - (turns - 1) * (size - within))
     wanted = _share_out(count, low, high, inside, number)
 
     place = filled = 0
