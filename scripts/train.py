@@ -29,7 +29,7 @@ def main(config: DictConfig) -> None:
         validation_loader = instantiate(config.loader, validation, fixed)
 
         # model + objective
-        module = instantiate(config.module, training.shape)
+        module = instantiate(config.module, training.shape, views=training.views)
         module.standardise(*training.statistics())
 
         # trainer, and composition: what every batch held

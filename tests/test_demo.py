@@ -125,7 +125,7 @@ def test_many_that_start_at_once_all_read_whole_files(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         read = list(pool.map(lambda _: load_demo(tmp_path, founders=40), range(4)))
     assert len({len(data) for data in read}) == 1
-    assert len({data.windows([7]).tobytes() for data in read}) == 1
+    assert len({data.recorded([7]).tobytes() for data in read}) == 1
 
 
 def test_files_from_elsewhere_are_not_overwritten(tmp_path: Path) -> None:

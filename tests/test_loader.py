@@ -14,9 +14,10 @@ import torch
 
 from cellcohort.augment import Augment, draws
 from cellcohort.cells import CellTable
-from cellcohort.loader import TrackWindows, WindowLoader, make_loader
+from cellcohort.loader import BatchLoader, make_loader
 from cellcohort.sampling import BatchSampler
 from cellcohort.sampling.batch import Batch
+from cellcohort.windows import TrackWindows
 
 EXACT = Augment(0.0, 0.0, 0.0)
 HOURS = {"a": np.arange(10) * 0.5, "b": np.array([1.0, 1.5, 4.0, 4.5]), "c": np.array([7.0])}  # b has a gap
@@ -64,7 +65,7 @@ def test_a_window_is_the_last_recorded_frames_and_a_young_track_repeats_its_firs
     data = dataset(augment=EXACT, positive="track")
     everything = dataset()
     assert everything.shape == (2, 3)
-    assert rows(everything.windows([0, 1, 2, 9, 10, 12, 14])) == [
+    assert rows(everything.recorded([0, 1, 2, 9, 10, 12, 14])) == [
         [0, 0, 0], [0, 0, 1], [0, 1, 2], [7, 8, 9], [10, 10, 10], [10, 11, 12], [14, 14, 14]
     ]  # fmt: skip
     batch = data.__getitems__(list(range(len(data))))
@@ -134,7 +135,7 @@ def test_a_subset_has_its_own_cells_and_statistics() -> None:
     )
     mean, std = part.statistics()
     assert mean.tolist() == [6.5, 0.5] and std.tolist() == [5.5, 0.5] and mean.dtype == np.float32
-    assert rows(part.subset(np.array([1])).windows([0])) == [[0, 0, 1]]
+    assert rows(part.subset(np.array([1])).recorded([0])) == [[0, 0, 1]]
     for wrong, error in (([15], IndexError), ([-1], IndexError), (np.ones(15, bool), TypeError)):
         with pytest.raises(error):
             data.subset(np.array(wrong))
@@ -193,7 +194,7 @@ def test_a_table_in_another_order_is_refused() -> None:
         TrackWindows(cells, np.zeros((3, 1), np.float32), ["x"])
 
 
-def passes(loader: WindowLoader, epochs: int, limit: int) -> list[dict[str, Any]]:
+def passes(loader: BatchLoader, epochs: int, limit: int) -> list[dict[str, Any]]:
     """The first batches of some passes, each given up after `limit`."""
     out = []
     for epoch in range(epochs):

@@ -58,7 +58,7 @@ def test_statistics_of_another_shape_or_not_finite_are_refused(mean: Any, std: A
 
 
 def test_windows_of_another_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"shape \(2, 3, 5\), but the model was made for \(batch, 3 features, 4 fra"):
+    with pytest.raises(ValueError, match=r"shape \(2, 3, 5\), but the model was made for \(batch, 3, 4\)"):
         ContrastiveModule(SHAPE)(torch.zeros(2, 3, 5))
 
 
@@ -100,3 +100,26 @@ def test_what_tells_about_a_batch_stays_where_it_is() -> None:
     moved = ContrastiveModule(SHAPE).transfer_batch_to_device(given, torch.device("meta"), 0)
     assert moved["anchor"].device.type == moved["positive"].device.type == "meta"
     assert moved["meta"]["position"].device.type == "cpu"
+
+
+def test_views_are_made_of_both_sides_under_keys_of_their_own() -> None:
+    keys: list[tuple[int, ...]] = []
+
+    def views(inputs: torch.Tensor, key: tuple[int, ...]) -> torch.Tensor:
+        keys.append(key)
+        return inputs + key[-1]
+
+    module, given = ContrastiveModule(SHAPE, seed=3, views=views), batch()
+    made = module.on_after_batch_transfer(given, 0)
+    torch.testing.assert_close(made["anchor"], given["anchor"] + 1)
+    torch.testing.assert_close(made["positive"], given["positive"] + 2)
+    assert keys == [(3, 2, 7, 0, 1), (3, 2, 7, 0, 2)]
+
+
+def test_inputs_of_images_are_standardised_by_channel() -> None:
+    module = ContrastiveModule((2, 1, 3, 3))
+    module.standardise([1.0, 2.0], [2.0, 4.0])
+    plain = ContrastiveModule((2, 1, 3, 3))
+    images = torch.randn(2, 2, 1, 3, 3)
+    scaled = images * torch.tensor([2.0, 4.0]).view(2, 1, 1, 1) + torch.tensor([1.0, 2.0]).view(2, 1, 1, 1)
+    torch.testing.assert_close(module(scaled), plain(images))

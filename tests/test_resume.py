@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from cellcohort.cells import CellTable
-from cellcohort.loader import TrackWindows, WindowLoader, make_loader
+from cellcohort.loader import BatchLoader, make_loader
 from cellcohort.sampling import BatchSampler, ConditionBalanced, TemporallyEnriched
 from cellcohort.sampling.axis import Axis
+from cellcohort.windows import TrackWindows
 
 EPOCHS = 3
 
@@ -29,7 +30,7 @@ def dataset() -> TrackWindows:
     return TrackWindows(cells, rng.normal(size=(len(frame), 2)).astype(np.float32), ["a", "b"], frames=3)
 
 
-def loader(data: TrackWindows, workers: int) -> WindowLoader:
+def loader(data: TrackWindows, workers: int) -> BatchLoader:
     axes: dict[str, Axis] = {"c": ConditionBalanced(), "t": TemporallyEnriched(1.0)}
     return make_loader(data, BatchSampler(data.cells, axes, 16, seed=3), num_workers=workers)
 
@@ -126,7 +127,7 @@ def test_state_counts_what_was_consumed_not_what_was_loaded(workers: int) -> Non
     assert [b["meta"]["position"].tolist() for b in other] == passes[1]
 
 
-def place(of: WindowLoader) -> tuple[Any, Any]:
+def place(of: BatchLoader) -> tuple[Any, Any]:
     state = of.state_dict()
     return state["epoch"], state["step"]
 

@@ -29,7 +29,7 @@ def dataset(whole: str = "track", experiments: tuple[Any, ...] = (1, 2, 3)) -> T
 
 
 def rows(part: TrackWindows) -> np.ndarray:
-    return part.windows(np.arange(len(part)))[:, 0, -1].astype(int)
+    return part.recorded(np.arange(len(part)))[:, 0, -1].astype(int)
 
 
 def present(part: TrackWindows, column: str) -> set[Any]:

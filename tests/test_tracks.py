@@ -111,7 +111,7 @@ def test_a_table_without_experiments_and_conditions_can_be_read(tmp_path: Path) 
 def test_features_may_be_read_as_logs(tmp_path: Path) -> None:
     data = load(tmp_path, log1p=["speed"])
     assert np.isclose(
-        data.windows([len(data) - 1])[0, 1].max(), np.log1p(table().query("experiment == 10")["speed"].max())
+        data.recorded([len(data) - 1])[0, 1].max(), np.log1p(table().query("experiment == 10")["speed"].max())
     )
     with pytest.raises(ValueError, match="log1p of wells, not a feature; the features are area, speed"):
         load(tmp_path, log1p=["wells"])
@@ -220,7 +220,7 @@ def test_a_csv_with_a_preamble_and_trailing_commas_is_read(tmp_path: Path) -> No
 
 def test_a_csv_whose_rows_do_not_fit_its_header_is_not_shifted(tmp_path: Path) -> None:
     data = load_tracks(imaris(tmp_path, header="Area,Speed,Time,TrackID"), BARE, 30, augment=EXACT, positive="track")
-    assert data.cells.column("track").labels == ("1", "2") and data.windows([0]).min() == 0.5
+    assert data.cells.column("track").labels == ("1", "2") and data.recorded([0]).min() == 0.5
     with pytest.raises(ValueError, match="another number of fields than its header, taken to be line 4"):
         load_tracks(imaris(tmp_path, header="Area,Speed,Time,TrackID", end=",um"), BARE, 30)
 

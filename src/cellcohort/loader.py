@@ -11,14 +11,14 @@ import torch
 from monai.data import ThreadBuffer, ThreadDataLoader
 from torch.utils.data import default_convert
 
-from cellcohort.windows import TrackWindows
+from cellcohort.samples import Samples
 
-__all__ = ["TrackWindows", "WindowLoader", "make_loader"]
+__all__ = ["BatchLoader", "make_loader"]
 
 StartMethod = Literal["forkserver", "spawn"]
 
 
-class WindowLoader(ThreadDataLoader):
+class BatchLoader(ThreadDataLoader):
     """MONAI's loader on a thread, with every pass either complete or stopped by an error.
 
     An error of the loading thread or of a worker process is raised where the batches are consumed.
@@ -102,17 +102,18 @@ def _outcomes(batches: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def make_loader(
-    dataset: TrackWindows,
+    dataset: Samples,
     batch_sampler: Iterable[list[int]],
     num_workers: int = 0,
     buffer_size: int = 1,
     start_method: StartMethod = "forkserver",
-) -> WindowLoader:
+) -> BatchLoader:
     """The loader of one process: the batches of a sampler, made into tensors ahead of their use.
 
     Parameters
     ----------
-    dataset : TrackWindows
+    dataset : Samples
+        Its class is what worker processes import.
     batch_sampler : iterable of list of int
         Yields positions of `dataset`; reachable as ``loader.batch_sampler``.
     num_workers : int
@@ -141,9 +142,9 @@ def make_loader(
     if num_workers:
         context = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
-            context.set_forkserver_preload([TrackWindows.__module__])  # imported once, not by every worker
+            context.set_forkserver_preload([type(dataset).__module__])  # imported once, not by every worker
         workers = {"multiprocessing_context": context, "persistent_workers": True}
-    return WindowLoader(
+    return BatchLoader(
         dataset,  # type: ignore[arg-type]  # any dataset of torch will do
         buffer_size=buffer_size,
         batch_sampler=batch_sampler,

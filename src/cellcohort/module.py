@@ -11,6 +11,7 @@ from hydra.utils import instantiate
 from torch import Tensor, nn
 
 from cellcohort.launch import check_place
+from cellcohort.samples import Views
 
 MLP = {"_target_": "cellcohort.models.MLP"}
 NTXENT = {"_target_": "cellcohort.objectives.NTXent"}
@@ -20,22 +21,25 @@ class ContrastiveModule(lightning.LightningModule):
     """Train an encoder so that a cell's two views are close and other cells are far.
 
     Everything a checkpoint needs to be loaded again, by ``ContrastiveModule.load_from_checkpoint``,
-    is in it: the arguments below and the standardisation of the features.
+    is in it: the arguments below, save `views`, and the standardisation of the inputs.
 
     Parameters
     ----------
     shape : sequence of int
-        Shape of a window: (features, frames).
+        Shape of one input; its first axis holds features, genes or channels.
     model, objective : mapping
-        What to make of which class: ``_target_`` and its arguments. The encoder also receives
-        `features` and `frames`.
+        What to make of which class: ``_target_`` and its arguments. The encoder also receives `shape`.
     projection : int
         Length of the projection, which the objective sees; the embedding is what the encoder gives.
     learning_rate, weight_decay : float
         Of AdamW. The learning rate falls to 0 along a cosine over ``trainer.max_epochs``, epoch by
         epoch; without a number of epochs it stays.
     seed : int
-        Key of the initial weights. Nothing else here is random.
+        Key of the initial weights and of `views`.
+    views : callable, optional
+        ``views(inputs, key)`` makes augmented inputs of a batch where the model is, a function of
+        its arguments alone. `key` is (seed, epoch, step, rank, 1 for anchors or 2 for positives),
+        so that a run repeats. None where the dataset augments.
 
     Raises
     ------
@@ -55,6 +59,7 @@ class ContrastiveModule(lightning.LightningModule):
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-4,
         seed: int = 0,
+        views: Views | None = None,
     ) -> None:
         super().__init__()
         if projection < 1 or learning_rate <= 0 or weight_decay < 0:
@@ -74,11 +79,11 @@ class ContrastiveModule(lightning.LightningModule):
             },
             logger=False,
         )
-        self.shape = (int(shape[0]), int(shape[1]))
-        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.shape = tuple(int(n) for n in shape)
+        self.learning_rate, self.weight_decay, self.seed, self.views = learning_rate, weight_decay, seed, views
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.encoder: nn.Module = instantiate(model, features=self.shape[0], frames=self.shape[1])
+            self.encoder: nn.Module = instantiate(model, shape=self.shape)
             embedding = self.encoder(torch.zeros(1, *self.shape)).shape[1]
             self.head = nn.Sequential(nn.Linear(embedding, embedding), nn.GELU(), nn.Linear(embedding, projection))
         self.objective: nn.Module = instantiate(objective)
@@ -86,32 +91,33 @@ class ContrastiveModule(lightning.LightningModule):
         self.register_buffer("std", torch.ones(self.shape[0]))
 
     def standardise(self, mean: Any, std: Any) -> None:
-        """Subtract `mean` from the features and divide them by `std` from now on.
+        """Subtract `mean` from the inputs and divide them by `std` from now on.
 
         Parameters
         ----------
-        mean, std : array of float, shape (features,)
-            Of the training cells. A feature that does not vary is only centred.
+        mean, std : array of float, shape (shape[0],)
+            Of every feature, gene or channel over the training cells. One that does not vary is only centred.
         """
         mean, std = (torch.as_tensor(value, dtype=self.mean.dtype) for value in (mean, std))
         for name, value in (("mean", mean), ("std", std)):
             if value.shape != self.mean.shape or not bool(value.isfinite().all()):
                 raise ValueError(
                     f"{name} has shape {tuple(value.shape)} and {int((~value.isfinite()).sum())} values that are not "
-                    f"finite; the windows have {self.shape[0]} features, each with one finite number."
+                    f"finite; the inputs have {self.shape[0]} features, each with one finite number."
                 )
         constant = std <= 1e-6 * mean.abs()
         self.mean.copy_(mean)
         self.std.copy_(torch.where(constant, torch.ones_like(std), std))
 
-    def forward(self, windows: Tensor) -> Tensor:
-        """Embeddings (batch, embedding) of windows (batch, features, frames)."""
-        if windows.shape[1:] != self.shape:
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Embeddings (batch, embedding) of inputs (batch, *shape)."""
+        if inputs.shape[1:] != self.shape:
             raise ValueError(
-                f"windows have shape {tuple(windows.shape)}, but the model was made for (batch, {self.shape[0]} "
-                f"features, {self.shape[1]} frames)."
+                f"inputs have shape {tuple(inputs.shape)}, but the model was made for "
+                f"(batch, {', '.join(map(str, self.shape))})."
             )
-        return self.encoder((windows - self.mean[:, None]) / self.std[:, None])
+        along = (-1, *[1] * (len(self.shape) - 1))
+        return self.encoder((inputs - self.mean.view(along)) / self.std.view(along))
 
     def on_train_start(self) -> None:
         """Make sure that the batches are those of this rank, whatever script set the training up."""
@@ -135,10 +141,18 @@ class ContrastiveModule(lightning.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)]
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Move the windows; what only tells about the batch (`meta`) stays, so that reading it waits for no device."""
+        """Move the inputs; what only tells about the batch (`meta`) stays, so that reading it waits for no device."""
         moved = {key: value for key, value in batch.items() if key != "meta"}
         moved = super().transfer_batch_to_device(moved, device, dataloader_idx)
         return {**moved, "meta": batch["meta"]}
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Augment the inputs where the model is."""
+        if self.views is None:
+            return batch
+        key = (self.seed, batch["meta"]["epoch"], batch["meta"]["step"], self.global_rank)
+        made = {name: self.views(batch[name], (*key, i)) for i, name in enumerate(("anchor", "positive"), start=1)}
+        return {**batch, **made}
 
     def _loss(self, batch: Mapping[str, Any], stage: str) -> Tensor:
         anchors, positives = self.head(self(torch.cat([batch["anchor"], batch["positive"]]))).chunk(2)

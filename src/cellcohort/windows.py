@@ -56,6 +56,8 @@ class TrackWindows(Dataset[dict[str, Any]]):
         The cells that can be anchors; positions 0..n-1 of the dataset.
     shape : (int, int)
         Features and frames of a window.
+    views : None
+        Batches come augmented.
 
     Raises
     ------
@@ -63,6 +65,8 @@ class TrackWindows(Dataset[dict[str, Any]]):
         An option is out of range, the table has no hours or tracks or is in another order, features
         are missing, or no cell at all has a positive `tau_hours` later.
     """
+
+    views: None = None
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
         self._features = torch.from_numpy(np.ascontiguousarray(features, np.float32))
         self._clock, self._first = torch.from_numpy(clock), torch.from_numpy(first)
         self._mean, self._spread = _moments(self._features.numpy())
+        self._table: CellTable | None = cells
         self._cells: CellTable | None = cells if len(rows) == len(cells) else cells.take(rows)
         self._rows = torch.from_numpy(rows)
 
@@ -111,7 +116,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
     def __getstate__(self) -> dict[str, Any]:
         """Without the table of cells where a process is being started: workers need features only."""
         starting = get_spawning_popen() is not None
-        return {**self.__dict__, "_cells": None} if starting else self.__dict__.copy()
+        return {**self.__dict__, "_cells": None, "_table": None} if starting else self.__dict__.copy()
 
     def subset(self, positions: np.ndarray) -> TrackWindows:
         """The dataset of some cells, which become positions 0..n-1.
@@ -123,11 +128,19 @@ class TrackWindows(Dataset[dict[str, Any]]):
         part._cells, part._rows = self.cells.take(positions), self._rows[torch.from_numpy(positions)]
         return part
 
+    def every_cell(self) -> TrackWindows:
+        """The dataset of all cells of the table, those that can be no anchor among them, in its order."""
+        if self._table is None:
+            raise RuntimeError("a loader's worker process holds the features only; ask in the main process.")
+        whole = copy.copy(self)
+        whole._cells, whole._rows = self._table, torch.arange(len(self._table))
+        return whole
+
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of every feature over the cells of this dataset, float32 (n_features,) each."""
         return _moments(self._features.numpy()[self._rows.numpy()])
 
-    def windows(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
+    def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
         """The windows of some cells as recorded, without augmentation; float32 (n, n_features, n_frames)."""
         return self._windows(self._rows.numpy()[self._checked_positions(positions)])
 

@@ -1,4 +1,4 @@
-"""Encoders: a window of features (batch, features, frames) to an embedding (batch, embedding)."""
+"""Encoders: a batch of inputs (batch, *shape) to embeddings (batch, embedding)."""
 
 from cellcohort.models.conv1d import Conv1d
 from cellcohort.models.mlp import MLP

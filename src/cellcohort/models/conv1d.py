@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from torch import Tensor, nn
@@ -15,8 +16,8 @@ class Conv1d(nn.Sequential):
 
     Parameters
     ----------
-    features, frames : int
-        Shape of one window.
+    shape : (int, int)
+        Features and frames of one window.
     embedding : int
         Length of the embedding.
     channels : int
@@ -29,15 +30,18 @@ class Conv1d(nn.Sequential):
     Raises
     ------
     ValueError
-        A size is below 1, `layers` below 0, or `kernel` even.
+        `shape` is not that of a window, a size is below 1, `layers` below 0, or `kernel` even.
     """
 
     def __init__(
-        self, features: int, frames: int, embedding: int = 64, channels: int = 64, layers: int = 3, kernel: int = 3
+        self, shape: Sequence[int], embedding: int = 64, channels: int = 64, layers: int = 3, kernel: int = 3
     ) -> None:
+        if len(shape) != 2:
+            raise ValueError(f"Conv1d reads windows (features, frames), not inputs of shape={tuple(shape)}; use MLP.")
+        features, frames = shape
         if min(features, frames, embedding, channels, kernel) < 1 or layers < 0:
             raise ValueError(
-                f"Conv1d has features={features}, frames={frames}, embedding={embedding}, channels={channels}, "
+                f"Conv1d has shape={tuple(shape)}, embedding={embedding}, channels={channels}, "
                 f"layers={layers}, kernel={kernel}; sizes must be at least 1 and layers at least 0."
             )
         if kernel % 2 == 0:
