@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -32,8 +33,14 @@ class Column:
     labels: tuple[Any, ...]
 
     def counts(self) -> np.ndarray:
-        """Cells per label, shape (n_labels,)."""
-        return np.bincount(self.codes, minlength=len(self.labels))
+        """Cells per label, shape (n_labels,); not to be written to."""
+        return self._counts
+
+    @cached_property
+    def _counts(self) -> np.ndarray:
+        counts = np.bincount(self.codes, minlength=len(self.labels))
+        counts.flags.writeable = False
+        return counts
 
     def present(self) -> list[Any]:
         """The labels that at least one cell has."""

@@ -11,6 +11,7 @@ from numba import njit
 
 from cellcohort.cells import Column
 
+CHUNK = 2**20  # cells looked at at a time where that keeps what is in between small
 NEVER = np.inf  # the time of a cell whose time is missing: sorted last, in no window, never focal
 
 
@@ -71,44 +72,75 @@ def build_strata(
     """
     order: np.ndarray = np.arange(n_cells) if positions is None else positions
     order = order.astype(_index_type(n_cells))
-    code, present = _combine(([group] if group else []) + shares, order)
-    first = 1 if group else 0
-    levels, label = np.unique(present[:, first:], axis=0, return_inverse=True)
-    start = np.concatenate([[0], np.cumsum(np.bincount(code, minlength=len(present)))])
-    knots: tuple[np.ndarray, ...] = (np.empty(0), np.empty(0, np.int64), np.zeros(len(start), np.int64))
+    columns = [(column.codes, len(column.labels)) for column in ([group] if group else []) + shares]
+    time, times = _time_codes(hours) if hours is not None else (np.empty(0), np.empty(0))
+    code, present, counts = _combine(columns if hours is None else [*columns, (time, len(times))], order)
+    bounds: np.ndarray = np.concatenate([[0], np.cumsum(counts)])
     ranks = _count_up(order)
     if cap is not None:
         ranks = _stable_order(cap.codes[order], len(cap.labels), ranks)
-    if hours is None:
-        order = order[_stable_order(code, len(present), ranks)]
-    else:
-        known = hours if positions is None else hours[positions]
-        time, times = pd.factorize(np.where(np.isnan(known), NEVER, known), sort=True)
-        ranks = _stable_order(time, len(times), ranks)
-        ranks = _stable_order(code, len(present), ranks)
-        knots = _knots(time[ranks], times, start)
-        order = order[ranks]
-    return Strata(
-        order, start, present[:, 0] if group else np.zeros(len(present), np.int64), label.reshape(-1), levels, *knots
-    )
+    order = order[_stable_order(code, len(present), ranks)]
+    start, knots = bounds, (np.empty(0), np.empty(0, np.int64), np.zeros(len(bounds), np.int64))
+    if hours is not None:
+        knot, present = times[present[:, -1]], present[:, :-1]
+        first = np.concatenate([[True], (present[1:] != present[:-1]).any(axis=1)])
+        knot_ptr = np.append(np.flatnonzero(first), len(present))
+        start, present = bounds[knot_ptr], present[first]
+        knots = knot, bounds.astype(order.dtype), knot_ptr
+    levels, label = np.unique(present[:, 1 if group else 0 :], axis=0, return_inverse=True)
+    groups = present[:, 0] if group else np.zeros(len(present), np.int64)
+    return Strata(order, start, groups, label.reshape(-1), levels, *knots)
 
 
-def _combine(columns: list[Column], positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Code of the combination of labels per cell, and the combinations present (sorted rows)."""
+def _time_codes(hours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rank of every cell's time among the times there are, and these; a missing time is the last, `NEVER`."""
+    code: np.ndarray = np.empty(len(hours), np.int32)
+    parts = [slice(i, i + CHUNK) for i in range(0, len(hours), CHUNK)]
+    found = []
+    for part in parts:
+        code[part], times = pd.factorize(np.where(np.isnan(hours[part]), NEVER, hours[part]))
+        found.append(times)
+    times = np.unique(np.concatenate(found))
+    for part, own in zip(parts, found, strict=True):
+        code[part] = np.searchsorted(times, own)[code[part]]
+    return code, times
+
+
+def _combine(columns: list[tuple[np.ndarray, int]], positions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Code of the combination of labels per cell; the combinations present (sorted rows); cells of each.
+
+    A column is the label code of every cell and the number of labels; `positions` are the cells to look at.
+    """
     n_cells = len(positions)
     code: np.ndarray = np.zeros(n_cells, np.int32)
-    rows = np.zeros((1, 0), np.int64)
-    for column in columns:
-        width = len(column.labels)
-        wide = code * np.int64(width) + column.codes[positions]
+    rows, counts = np.zeros((1, 0), np.int64), np.array([n_cells])
+    for codes, width in columns:
         if len(rows) * width <= 4 * n_cells + 1024:
-            counts = np.bincount(wide, minlength=len(rows) * width)
+            counts = _count_pairs(code, width, codes, positions, np.zeros(len(rows) * width, np.int64))
             present = np.flatnonzero(counts)
-            code = (np.cumsum(counts > 0) - 1).astype(np.int32)[wide]
+            _recode(code, width, codes, positions, (np.cumsum(counts > 0) - 1).astype(np.int32))
+            counts = counts[present]
         else:
-            present, code = np.unique(wide, return_inverse=True)
+            present, code, counts = np.unique(
+                code * np.int64(width) + codes[positions], return_inverse=True, return_counts=True
+            )
         rows = np.column_stack([rows[present // width], present % width])
-    return code, rows
+    return code, rows, counts
+
+
+@njit(cache=True)
+def _count_pairs(code, width, codes, positions, counts):  # type: ignore[no-untyped-def]
+    """Cells of each pair of a code and a label, added to `counts`."""
+    for i in range(len(code)):
+        counts[code[i] * np.int64(width) + codes[positions[i]]] += 1
+    return counts
+
+
+@njit(cache=True)
+def _recode(code, width, codes, positions, new):  # type: ignore[no-untyped-def]
+    """Replace each code by the new code of its pair with a label."""
+    for i in range(len(code)):
+        code[i] = new[code[i] * np.int64(width) + codes[positions[i]]]
 
 
 def _index_type(n: int) -> type:
@@ -133,13 +165,3 @@ def _stable_order(code: np.ndarray, n_codes: int, order: np.ndarray) -> np.ndarr
         out[place[c]] = position
         place[c] += 1
     return out
-
-
-def _knots(time: np.ndarray, times: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where a new time begins, given the time code of every cell in sorted order."""
-    new = np.empty(len(time), bool)
-    np.not_equal(time[1:], time[:-1], out=new[1:])
-    new[start[:-1]] = True
-    knot_start = np.flatnonzero(new)
-    bounds: np.ndarray = np.append(knot_start, len(time)).astype(_index_type(len(time)))
-    return times[time[knot_start]], bounds, np.searchsorted(knot_start, start)
