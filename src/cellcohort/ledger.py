@@ -129,13 +129,19 @@ def read_composition(directory: str | os.PathLike[str]) -> pd.DataFrame:
     FileNotFoundError
         There is no composition in the directory.
     """
-    files = _files(Path(directory))
-    if not files:
-        raise FileNotFoundError(
-            f"{directory} has no {_table_of(Path(directory)).name}: no training step was recorded there yet. "
-            "Give the directory that train.py printed as `run:`."
-        )
-    return _gather(files).to_pandas()
+    return _gather(_files_there(directory)).to_pandas()
+
+
+def read_about(directory: str | os.PathLike[str]) -> dict[str, Any]:
+    """What is kept with the composition of a run: its batch size, world size, axes, cells and labels.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no composition in the directory.
+    """
+    about: dict[str, Any] = json.loads(pq.read_schema(_files_there(directory)[-1]).metadata[b"cellcohort"])
+    return about
 
 
 def _table_of(directory: Path) -> Path:
@@ -154,6 +160,16 @@ def _files(directory: Path) -> list[Path]:
     """The table, if there is one, and its parts, oldest first."""
     table = _table_of(directory)
     return ([table] if table.exists() else []) + _parts(directory)
+
+
+def _files_there(directory: str | os.PathLike[str]) -> list[Path]:
+    files = _files(Path(directory))
+    if not files:
+        raise FileNotFoundError(
+            f"{directory} has no {_table_of(Path(directory)).name}: no training step was recorded there yet. "
+            "Give the directory that train.py printed as `run:`."
+        )
+    return files
 
 
 def _gather(files: list[Path]) -> pa.Table:

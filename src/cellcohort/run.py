@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import sys
+import traceback
 import warnings
 from collections.abc import Mapping
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +26,19 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
 
+FINISHED = "finished"  # file in a run directory whose job came to its end; holds the digest of its options
+
+
+def digest(config: DictConfig) -> str:
+    """What is equal for jobs that would do the same: a digest of the options, as they are before resolving them.
+
+    The name of the run does not count, but the version of the package does.
+    """
+    options: Any = OmegaConf.to_container(config, resolve=False)
+    text = OmegaConf.to_yaml({key: value for key, value in options.items() if key != "run_name"})
+    return hashlib.sha256(f"{version('cellcohort')}\n{text}".encode()).hexdigest()
+
+
 def strategy(axes: Mapping[str, Any]) -> str:
     """The name of a sampling strategy: its axes in alphabetical order, or "random" if there is none."""
     return "-".join(sorted(axes)) or "random"
@@ -36,14 +52,16 @@ def stamp() -> str:
 OmegaConf.register_new_resolver("strategy", strategy, replace=True)
 OmegaConf.register_new_resolver("stamp", stamp, use_cache=True, replace=True)
 OmegaConf.register_new_resolver("wandb_mode", wandb_mode, replace=True)
+OmegaConf.register_new_resolver("version", lambda: version("cellcohort"), replace=True)
 
 
 class Run:
     """One job of a script, from its composed config to the line that says where its results are.
 
     Entering it writes ``config.yaml``, resolved, into the run directory. Leaving it finishes the W&B
-    run with the right exit code, ends the process group and, if all went well, prints
-    ``run: <directory>``; nothing is left over, so that jobs can follow each other in one process.
+    run with the right exit code, ends the process group and, if all went well, leaves the file
+    ``finished`` and prints ``run: <directory>``; an error is kept in ``error-rank<rank>.txt``. Nothing
+    is left over, so that jobs can follow each other in one process.
 
     Parameters
     ----------
@@ -109,5 +127,9 @@ class Run:
         distributed = sys.modules.get("torch.distributed")  # not imported by a job that trains nothing
         if distributed and distributed.is_available() and distributed.is_initialized() and (kind is None or alone):
             distributed.destroy_process_group()  # after an error, other ranks may still wait for this one: just leave
-        if kind is None and self.rank == 0:
+        if error is not None:
+            text = "".join(traceback.format_exception(error))
+            (self.directory / f"error-rank{self.rank}.txt").write_text(text, encoding="utf-8")
+        elif self.rank == 0:
+            (self.directory / FINISHED).write_text(digest(self._config), encoding="utf-8")
             print(f"run: {self.directory}", flush=True)

@@ -1,0 +1,51 @@
+"""Compare the finished runs of a sweep: a table with uncertainty, pictures, and a report to open in a browser.
+
+    uv run python scripts/compare.py outputs/<day>/<time>-sweep
+    uv run python scripts/compare.py sweep_of_strategies sweep_of_leaks --scores condition_probe hours_ridge
+
+Everything goes to ``comparison/`` in the first directory: ``scores.csv`` (the table), ``scores.md``,
+``report.html``, and the pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from cellcohort.comparison import arms_of, compare, markdown, read_runs, remarks, terminal
+from cellcohort.comparison.table import REFERENCE
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directories", nargs="+", type=Path, help="sweep directories, or run directories")
+    parser.add_argument("--reference", default=REFERENCE, help="strategy that the others are compared with")
+    parser.add_argument("--scores", nargs="+", help="the scores that count; fewer make stronger tests")
+    parser.add_argument(
+        "--allow-different", action="store_true", help="take runs of different data or budget, and say so"
+    )
+    options = parser.parse_args()
+
+    runs, left_out = read_runs(options.directories)
+    for run in left_out:
+        print(f"left out: {run.directory}: {run.reason}", file=sys.stderr)
+    arms = arms_of(runs, options.allow_different)
+    table = compare(arms, options.reference, options.scores)
+
+    place = options.directories[0] / "comparison"
+    place.mkdir(exist_ok=True)
+    table.to_csv(place / "scores.csv", index=False)
+    said = remarks(table, options.reference, left_out)
+    (place / "scores.md").write_text(
+        markdown(table, options.reference) + "\n" + "\n".join(f"- {remark}" for remark in said) + "\n", encoding="utf-8"
+    )
+    print(terminal(table, options.reference), *said, sep="\n\n")
+    print(f"comparison: {place}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,224 @@
+"""Finished runs as one table: every score of every strategy, with its uncertainty and against a reference."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cellcohort.comparison.runs import FinishedRun, differing
+from cellcohort.comparison.statistics import LEVEL, estimate, holm
+
+REFERENCE = "random"
+BASELINES = ("untrained", "features")
+BUDGET = ("steps", "cells per step", "trainer", "batch_sampler")
+DATA = ("cells", "labels", "data", "split")
+UNTESTED = {"pairs": 0, "difference": np.nan, "difference_low": np.nan, "difference_high": np.nan, "p": np.nan}
+BETTER, WORSE, OPEN = "better", "worse", "not told apart"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ in their seed alone.
+
+    Attributes
+    ----------
+    name : str
+        The strategy and whatever tells this arm from others of the comparison, such as ``experiment leaky=0.1``.
+    strategy : str
+        The strategy alone.
+    knobs, others : dict of str to object
+        Options of its axes, and other options, in which runs of the comparison differ.
+    runs : dict of int to FinishedRun
+        By their seeds.
+    """
+
+    name: str
+    strategy: str
+    knobs: Mapping[str, Any]
+    others: Mapping[str, Any]
+    runs: Mapping[int, FinishedRun]
+
+    @property
+    def steps(self) -> int:
+        """Steps of the optimizer that each run made."""
+        return next(iter(self.runs.values())).steps
+
+
+def arms_of(runs: Sequence[FinishedRun], allow_different: bool = False) -> list[Arm]:
+    """Sort runs into arms, the reference first, and make sure that comparing them is fair.
+
+    Parameters
+    ----------
+    runs : sequence of FinishedRun
+        Finished runs.
+    allow_different : bool
+        Take runs of different data or budget. What differs is then part of an arm's name.
+
+    Raises
+    ------
+    ValueError
+        Runs differ in data or budget and that was not allowed; an arm has two runs of one seed; or there is no run.
+    """
+    if not runs:
+        raise ValueError("there is no finished run with scores to compare.")
+    different = differing([run.options for run in runs])
+    unfair = [key for key in different if _of(key, BUDGET) or _of(key, DATA)]
+    if unfair and not allow_different:
+        raise ValueError(
+            "the runs differ in data or budget, so that their scores do not tell the strategies apart: "
+            f"{_spell(runs, unfair)}. Give only runs that belong together, or say --allow-different: then what "
+            "differs stands in the table, and only runs that are alike in it are compared."
+        )
+    knobs = {
+        name: differing([run.knobs for run in runs if run.strategy == name])
+        for name in dict.fromkeys(run.strategy for run in runs)
+    }
+    arms: dict[str, Arm] = {}
+    for run in runs:
+        own = {key.split(".", 1)[1]: run.knobs.get(key) for key in knobs[run.strategy]}
+        others = {key: run.options.get(key) for key in different}
+        name = " ".join(filter(None, [run.strategy, _tell(own), _tell(others)]))
+        arm = arms.setdefault(name, Arm(name, run.strategy, own, others, {}))
+        if run.seed in arm.runs:
+            raise ValueError(
+                f"{arm.runs[run.seed].directory} and {run.directory} are both {name} with seed {run.seed}; "
+                "a seed counts once: leave one out."
+            )
+        arm.runs[run.seed] = run  # type: ignore[index]
+    order = list(arms)
+    return sorted(arms.values(), key=lambda arm: (arm.strategy != REFERENCE, order.index(arm.name)))
+
+
+def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[str] | None = None) -> pd.DataFrame:
+    """Every score of every arm over its seeds, and its difference from the reference, seed by seed.
+
+    The family over which p-values are corrected is the whole table: every score of every strategy
+    that is tested. Naming the scores that count beforehand makes it smaller and its tests stronger.
+
+    Parameters
+    ----------
+    arms : sequence of Arm
+        From :func:`arms_of`.
+    reference : str
+        Strategy or name of the arm that others are compared with; of several, the one that is alike
+        in all but the strategy.
+    scores : sequence of str, optional
+        Names of the scores; by default all.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per score and arm, and per baseline: "score", "higher_is_better", "strategy",
+        "representation" ("model", "untrained", "features"), "n" (seeds), "mean", "low", "high",
+        "pairs" (seeds that the reference has as well), "difference", "difference_low",
+        "difference_high", "p", "p_holm", "verdict" ("better", "worse", "not told apart", or ""
+        where nothing was tested), "steps" and "note". Intervals hold each by itself, at 95 %.
+
+    Raises
+    ------
+    ValueError
+        A score is not there.
+    """
+    values = pd.concat([_values(arm) for arm in arms], ignore_index=True)
+    there = list(dict.fromkeys(values["score"]))
+    strange = [name for name in scores or () if name not in there]
+    if strange:
+        raise ValueError(f"no run has the score {', '.join(strange)}; there are: {', '.join(there)}.")
+    rows: list[dict[str, Any]] = []
+    for score in scores or there:
+        of_score = values[values["score"] == score]
+        by_arm = {arm.name: _by_seed(of_score, arm.name, "model") for arm in arms}
+        for arm in arms:
+            beside = reference_of(arm, arms, reference)
+            rows.append(_row(score, of_score, arm, by_arm[arm.name], None if beside is None else by_arm[beside.name]))
+        rows += [row for name in BASELINES for row in _baseline(score, of_score, arms, name)]
+    table = pd.DataFrame(rows)
+    table["p_holm"] = holm(table["p"])
+    gain = table["difference"] * np.where(table["higher_is_better"], 1, -1)
+    called = np.where(table["p_holm"] <= 1 - LEVEL, np.where(gain > 0, BETTER, WORSE), OPEN)
+    table["verdict"] = np.where(table["p_holm"].notna(), called, "")
+    columns = ["score", "higher_is_better", "strategy", "representation", "n", "mean", "low", "high", "pairs"]
+    columns += ["difference", "difference_low", "difference_high", "p", "p_holm", "verdict", "steps", "note"]
+    return table[columns]
+
+
+def reference_of(arm: Arm, arms: Sequence[Arm], reference: str) -> Arm | None:
+    """The arm that `arm` is compared with: the only one of that strategy or name that is alike in all other options."""
+    alike = [other for other in arms if reference in (other.strategy, other.name) and other.others == arm.others]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _values(arm: Arm) -> pd.DataFrame:
+    parts = [run.scores.assign(seed=seed, arm=arm.name) for seed, run in arm.runs.items()]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _by_seed(values: pd.DataFrame, arm: str, representation: str) -> pd.Series:
+    own = values[(values["arm"] == arm) & (values["representation"] == representation)]
+    return own.groupby("seed")["value"].first()
+
+
+def _row(score: str, values: pd.DataFrame, arm: Arm, own: pd.Series, other: pd.Series | None) -> dict[str, Any]:
+    level = estimate(own)
+    row: dict[str, Any] = _about(score, values, arm.name, "model", values["arm"] == arm.name)
+    row |= {"n": level.n, "mean": level.mean, "low": level.low, "high": level.high, "steps": arm.steps}
+    if other is None or other is own:
+        return row | UNTESTED
+    difference = estimate((own - other).dropna())
+    row |= {"pairs": difference.n, "difference": difference.mean, "p": difference.p}
+    return row | {"difference_low": difference.low, "difference_high": difference.high}
+
+
+def _baseline(score: str, values: pd.DataFrame, arms: Sequence[Arm], name: str) -> list[dict[str, Any]]:
+    """One row per kind of data and options: the baseline is the same whatever strategy would have been trained."""
+    kinds: dict[str, list[str]] = {}
+    for arm in arms:
+        kinds.setdefault(_tell(arm.others), []).append(arm.name)
+    rows = []
+    for kind, members in kinds.items():
+        among = values["arm"].isin(members)
+        own = values[among & (values["representation"] == name)]
+        if own.empty:
+            continue
+        level = estimate(own.groupby("seed")["value"].mean())
+        row = _about(score, values, f"{name} {kind}".strip(), name, among)
+        row |= {"n": level.n, "mean": level.mean, "low": level.low, "high": level.high, "steps": 0}
+        rows.append(row | UNTESTED)
+    return rows
+
+
+def _about(score: str, values: pd.DataFrame, name: str, representation: str, own: pd.Series) -> dict[str, Any]:
+    notes = values.loc[own & (values["representation"] == representation), "note"]
+    said = [str(note) for note in dict.fromkeys(notes) if str(note)]
+    higher = bool(values["higher_is_better"].iloc[0])
+    about = {"score": score, "higher_is_better": higher, "strategy": name, "representation": representation}
+    return about | {"note": "; ".join(said)}
+
+
+def _of(key: str, tops: Sequence[str]) -> bool:
+    return key in tops or key.split(".")[0] in tops
+
+
+def _tell(options: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={_short(value)}" for key, value in options.items())
+
+
+def _short(value: Any) -> str:
+    """A value as text; a long one is cut, and told from others by a digest."""
+    text = str(value)
+    return text if len(text) <= 30 else f"{text[:24]}..{zlib.crc32(text.encode()) & 0xFFFF:04x}"
+
+
+def _spell(runs: Sequence[FinishedRun], keys: Sequence[str]) -> str:
+    spelt = []
+    for key in keys:
+        having: dict[str, str] = {}
+        for run in runs:
+            having.setdefault(_short(run.options.get(key)), run.directory.name)
+        spelt.append(f"{key} is " + ", ".join(f"{value} ({name})" for value, name in having.items()))
+    return "; ".join(spelt)

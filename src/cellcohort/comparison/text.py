@@ -1,0 +1,112 @@
+"""A comparison as text: for the terminal, and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from cellcohort.comparison.runs import LeftOut
+
+HEAD = (
+    "strategy",
+    "mean [95 % interval]",
+    "minus {reference} [95 % interval]",
+    "p (Holm)",
+    "seeds",
+    "steps",
+    "verdict",
+)
+
+
+def terminal(table: pd.DataFrame, reference: str) -> str:
+    """One block per score, in columns."""
+    blocks = []
+    for score, rows in table.groupby("score", sort=False):
+        lines = [list(_head(reference)), *(_cells(row) for _, row in rows.iterrows())]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
+        text = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        ]
+        blocks.append("\n".join([f"{score} ({better(rows)})", *(f"  {line}" for line in text), *_notes(rows)]))
+    return "\n\n".join(blocks)
+
+
+def markdown(table: pd.DataFrame, reference: str) -> str:
+    """One table of all scores."""
+    lines = ["| score | " + " | ".join(_head(reference)) + " |", "|" + "---|" * (len(HEAD) + 1)]
+    for score, rows in table.groupby("score", sort=False):
+        lines += [f"| {score} ({better(rows)}) | " + " | ".join(_cells(row)) + " |" for _, row in rows.iterrows()]
+        lines += [f"| {score} | {note.strip()} |" + " |" * (len(HEAD) - 1) for note in _notes(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def better(rows: pd.DataFrame) -> str:
+    """Which way a score is good."""
+    return "higher is better" if rows["higher_is_better"].iloc[0] else "lower is better"
+
+
+def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) -> list[str]:
+    """What one must know to read the table: its tests, what they could not do, and what was left out."""
+    tested = int(table["p"].notna().sum())
+    models = table[table["representation"] == "model"]
+    said = []
+    if tested:
+        said.append(
+            f"Differences are paired by seed; p-values are of {tested} paired t tests, corrected together (Holm), so "
+            "that the chance of a single false call in the whole table is at most 5 %. Intervals hold each by itself."
+        )
+    else:
+        said.append("Nothing was tested.")
+    if models["n"].max() == 1:
+        said.append("There is one seed only: no interval and no test; run more seeds, such as seed=0,1,2,3,4.")
+    elif len(uneven := models.loc[models["n"] < models["n"].max(), "strategy"].unique()):
+        said.append(f"Some scores have fewer than {models['n'].max()} seeds: {', '.join(uneven)}.")
+    if not (models["pairs"] > 0).any() and (models["strategy"] != reference).any():
+        names = ", ".join(models["strategy"].unique())
+        said.append(f"No runs of {reference!r} are alike in all other options: no difference. There are: {names}.")
+    constant = table["p"].isna() & (table["pairs"] > 1)
+    if constant.any():
+        where = ", ".join(f"{row.score} of {row.strategy}" for row in table[constant].itertuples())
+        said.append(f"Every seed gives the same difference, so that its spread is unknown and not tested: {where}.")
+    return said + [f"Left out: {run.directory}: {run.reason}." for run in left_out]
+
+
+def number(value: float) -> str:
+    """Four significant figures, without an exponent where one can do without."""
+    return "-" if np.isnan(value) else f"{value:.4g}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
+
+
+def interval(mean: float, low: float, high: float, sign: str = "") -> str:
+    """``mean [low, high]``, to the digit that the interval makes sense of."""
+    if np.isnan(mean):
+        return "-"
+    digits = 3 if np.isnan(low) or high == low else int(np.clip(2 - np.floor(np.log10(high - low)), 1, 6))
+    ends = "" if np.isnan(low) else f" [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
+    return f"{mean:{sign}.{digits}f}{ends}"
+
+
+def _head(reference: str) -> tuple[str, ...]:
+    return tuple(title.format(reference=reference) for title in HEAD)
+
+
+def _cells(row: pd.Series) -> list[str]:
+    return [
+        str(row["strategy"]),
+        interval(row["mean"], row["low"], row["high"]),
+        interval(row["difference"], row["difference_low"], row["difference_high"], "+"),
+        number(row["p_holm"]),
+        str(row["n"]),
+        str(row["steps"]) if row["representation"] != "features" else "-",
+        str(row["verdict"]),
+    ]
+
+
+def _notes(rows: pd.DataFrame) -> list[str]:
+    said: dict[str, list[str]] = {}
+    for row in rows.itertuples():
+        if row.note:
+            said.setdefault(str(row.note), []).append(str(row.strategy))
+    everyone = len(rows)
+    return [f"  note: {note}" + ("" if len(who) == everyone else f" ({', '.join(who)})") for note, who in said.items()]
