@@ -1,0 +1,1 @@
+"""Augmentation of whole batches where the model is: functions of (inputs, key), see cellcohort.samples.Views."""
