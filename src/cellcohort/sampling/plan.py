@@ -91,7 +91,7 @@ def build_plan(strata: Strata, weights: np.ndarray, quotas: dict[int, list[Quota
     share = weights[leaders] / weights[leaders].sum()
     turns = np.zeros(len(weights), np.int64)
     turns[leaders] = np.maximum(1, np.rint(share * max(n_batches, SHORTEST_CYCLE)))
-    leader, turn = _order_of_leaders(turns, seed)
+    leader, turn = order_of_leaders(turns, seed)
 
     flat = FlatQuotas.of([(g, quota) for g in leaders for quota in quotas[g]], strata.levels.shape[1] > 1)
     row, section = _pairs(flat.leader, leader)
@@ -113,7 +113,7 @@ def build_plan(strata: Strata, weights: np.ndarray, quotas: dict[int, list[Quota
     return _assemble(strata, leader, turn, turns, rows, stratum, counts)
 
 
-def _order_of_leaders(turns: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def order_of_leaders(turns: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Spread each group's turns evenly over the cycle, each at a random moment of its interval."""
     group = np.repeat(np.arange(len(turns)), turns)
     turn = np.arange(len(group)) - np.repeat(np.cumsum(turns) - turns, turns)

@@ -78,8 +78,8 @@ def build_strata(
     bounds: np.ndarray = np.concatenate([[0], np.cumsum(counts)])
     ranks = _count_up(order)
     if cap is not None:
-        ranks = _stable_order(cap.codes[order], len(cap.labels), ranks)
-    order = order[_stable_order(code, len(present), ranks)]
+        ranks = stable_order(cap.codes[order], len(cap.labels), ranks)
+    order = order[stable_order(code, len(present), ranks)]
     start, knots = bounds, (np.empty(0), np.empty(0, np.int64), np.zeros(len(bounds), np.int64))
     if hours is not None:
         knot, present = times[present[:, -1]], present[:, :-1]
@@ -152,7 +152,7 @@ def _count_up(like: np.ndarray) -> np.ndarray:
 
 
 @njit(cache=True)
-def _stable_order(code: np.ndarray, n_codes: int, order: np.ndarray) -> np.ndarray:
+def stable_order(code: np.ndarray, n_codes: int, order: np.ndarray) -> np.ndarray:
     """Sort `order` by ``code[order]``, keeping the order of equal codes (counting sort)."""
     place = np.zeros(n_codes + 1, np.int64)
     for c in code:
