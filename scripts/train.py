@@ -1,4 +1,4 @@
-"""Train a contrastive encoder: cells, sampling, loader, model and objective, trainer, composition."""
+"""Train a contrastive encoder: cells, sampling, loader, model and objective, trainer, composition, evaluation."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ def main(config: DictConfig) -> None:
         trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=[checkpoint, composition])
         launch.check(trainer, module, loader)
         trainer.fit(module, loader, validation_loader, ckpt_path=config.resume)
+
+        # evaluation: what the embedding tells of held-out cells
+        if config.evaluation and launch.go_on_alone():
+            evaluation = instantiate(config.evaluation)
+            results = evaluation(module, training, validation, trainer.strategy.root_device)
+            results.write(run.directory)
+            results.log(trainer.loggers, trainer.global_step)
 
 
 if __name__ == "__main__":

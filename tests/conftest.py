@@ -86,6 +86,7 @@ QUICK = (
     "trainer.limit_val_batches=2",
     "trainer.log_every_n_steps=1",
     "trainer.enable_progress_bar=false",
+    "evaluation=none",
 )
 
 

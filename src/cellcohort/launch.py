@@ -53,6 +53,18 @@ def _store() -> Any:
     return next(rendezvous("env://"))[0]
 
 
+def go_on_alone() -> bool:
+    """End the process group, and say whether this is rank 0: it goes on by itself, and others need not wait for it.
+
+    All ranks must call this. A group that were left open would make the others wait for rank 0, for
+    no longer than its timeout.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+    return Launch.here().rank == 0
+
+
 def check(trainer: Any, module: Any, loader: Any) -> None:
     """Refuse, before the first batch, what would change the sequence of batches or train on none.
 

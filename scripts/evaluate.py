@@ -1,0 +1,34 @@
+"""Score a run that was trained before: embed all cells, and probe the embedding of those that were held out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from cellcohort.command import refuse_unread, run_command
+from cellcohort.launch import Launch
+
+
+@hydra.main(config_path="../conf", config_name="evaluate", version_base="1.3")
+def main(config: DictConfig) -> None:
+    refuse_unread(config, HydraConfig.get().overrides.task)
+    if OmegaConf.is_missing(config, "run"):
+        raise ValueError("say which run: python scripts/evaluate.py run=<the directory that train.py printed as run:>")
+    if Launch.here().world_size > 1:
+        raise ValueError("an evaluation is one process: start it without torchrun.")
+    from cellcohort.evaluation import load_run  # here, so that a mistyped command line is told at once
+
+    evaluation = instantiate(config.evaluation)
+    run = load_run(config.run, config.checkpoint)
+    results = evaluation(run.module, run.training, run.validation)
+    results.write(config.run)
+    print(results.text())
+    print(f"run: {config.run}", flush=True)
+
+
+if __name__ == "__main__":
+    run_command(main, Path(__file__).parents[1] / "conf")

@@ -1,0 +1,109 @@
+"""The two files that an evaluation leaves in a run directory: ``scores.csv`` and ``embeddings.parquet``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from lightning.pytorch.loggers import Logger
+
+from cellcohort.cells import CellTable
+from cellcohort.evaluation.score import Score
+
+SCORES, EMBEDDINGS = "scores.csv", "embeddings.parquet"
+COLUMNS = ["representation", "score", "value", "higher_is_better", "n", "note"]
+
+
+@dataclass(frozen=True)
+class Results:
+    """What an evaluation found.
+
+    Attributes
+    ----------
+    scores : pandas.DataFrame
+        One row per representation ("model", "untrained", "features") and score: `representation`,
+        `score`, `value`, `higher_is_better`, `n` (cells) and `note`.
+    embeddings : pyarrow.Table
+        One row per cell of the whole table: those of `experiment`, `condition`, `hours` and `track`
+        that the table has, `part` ("training" or "validation") and `embedding` (a list of float32).
+    """
+
+    scores: pd.DataFrame
+    embeddings: pa.Table
+
+    def write(self, directory: str | os.PathLike[str]) -> None:
+        """Write both files, each whole or not at all, the scores last: where they are, all is done."""
+        path = Path(directory) / EMBEDDINGS
+        pq.write_table(self.embeddings, draft := path.with_suffix(".draft"), compression="zstd")
+        os.replace(draft, path)
+        path = Path(directory) / SCORES
+        self.scores.to_csv(draft := path.with_suffix(".draft"), index=False)
+        os.replace(draft, path)
+
+    def log(self, loggers: Iterable[Logger], step: int) -> None:
+        """Give loggers the scores of the model as ``eval/<score>``, save those that are NaN."""
+        model = self.scores[(self.scores["representation"] == "model") & self.scores["value"].notna()]
+        row = {f"eval/{name}": float(value) for name, value in zip(model["score"], model["value"], strict=True)}
+        for logger in loggers:
+            logger.log_metrics(row, step)
+            logger.save()
+
+    def text(self) -> str:
+        """The scores as a table, one column per representation."""
+        order = list(dict.fromkeys(self.scores["score"]))
+        table = self.scores.pivot(index="score", columns="representation", values="value").loc[order]
+        table = table[list(dict.fromkeys(self.scores["representation"]))]
+        better = self.scores.drop_duplicates("score").set_index("score")["higher_is_better"]
+        table.insert(0, "better", ["high" if better[name] else "low" for name in order])
+        return str(table.rename_axis(index=None, columns=None).to_string(float_format="{:.3f}".format))
+
+
+def score_table(found: Mapping[str, Sequence[Score]]) -> pd.DataFrame:
+    """The scores of several representations, as :class:`Results` has them."""
+    rows = [{"representation": name, **asdict(score)} for name, scores in found.items() for score in scores]
+    return pd.DataFrame(rows).rename(columns={"name": "score"})[COLUMNS]
+
+
+def embedding_table(cells: CellTable, training: np.ndarray, embedding: np.ndarray) -> pa.Table:
+    """The embeddings of all cells with their labels, as :class:`Results` has them.
+
+    Parameters
+    ----------
+    cells : CellTable
+    training : numpy.ndarray of bool, shape (n_cells,)
+    embedding : numpy.ndarray of float32, shape (n_cells, dim)
+    """
+    columns: dict[str, pa.Array] = {}
+    for role in ("experiment", "condition", "track"):
+        if cells.has(role):
+            column = cells.column(role)
+            labels = list(column.labels)
+            if len({type(label) for label in labels}) > 1:  # as with a label for what is missing
+                labels = [str(label) for label in labels]
+            columns[role] = pa.array(labels).take(pa.array(column.codes))
+    if cells.hours is not None:
+        columns["hours"] = pa.array(cells.hours)
+    columns["part"] = pa.array(["validation", "training"]).take(pa.array(training.astype(np.int8)))
+    flat = pa.array(np.ascontiguousarray(embedding, np.float32).reshape(-1))
+    columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embedding.shape[1])
+    return pa.table(columns)
+
+
+def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
+    """The scores in a run directory.
+
+    Raises
+    ------
+    FileNotFoundError
+        The run was not evaluated.
+    """
+    path = Path(directory) / SCORES
+    if not path.exists():
+        raise FileNotFoundError(f"{directory} has no {SCORES}; make it by: python scripts/evaluate.py run={directory}")
+    return pd.read_csv(path, keep_default_na=False, na_values={"value": [""]})
