@@ -9,7 +9,7 @@ import numpy as np
 from cellcohort.sampling import BatchSampler
 from cellcohort.sampling.draw import MOST_TRIES
 from cellcohort.sampling.schedule import Schedule
-from cellcohort.sampling.windowed import CLASSES, TOLERANCE
+from cellcohort.sampling.windowed import CLASSES, SMALL, TOLERANCE
 
 MASK = 2**64 - 1
 GOLDEN, MIX1, MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -199,8 +199,10 @@ def by_class(schedule: Schedule, s: int, runs: list[range], part: int, number: i
     """Cells inside (part 0) or outside (part 1) the window in the order in which a batch looks at them."""
     strata = schedule._strata
     cells = strata.order[strata.start[s] : strata.start[s + 1]].tolist()
-    stratum_key = mix(key, s)
-    shift, walk_key = stratum_key % CLASSES, mix(mix(key, number), s)
+    stratum_key, walk_key = mix(key, s), mix(mix(key, number), s)
+    if len(cells) <= SMALL:
+        stratum_key = mix(stratum_key, number // CLASSES)
+    shift = stratum_key % CLASSES if len(cells) > CLASSES else 0
     blocks = [
         (run, block)
         for run in runs

@@ -30,9 +30,9 @@ def dataset() -> TrackWindows:
     return TrackWindows(cells, rng.normal(size=(len(frame), 2)).astype(np.float32), ["a", "b"], frames=3)
 
 
-def loader(data: TrackWindows, workers: int) -> BatchLoader:
+def loader(data: TrackWindows, workers: int, persistent: bool = True) -> BatchLoader:
     axes: dict[str, Axis] = {"c": ConditionBalanced(), "t": TemporallyEnriched(1.0)}
-    return make_loader(data, BatchSampler(data.cells, axes, 16, seed=3), num_workers=workers)
+    return make_loader(data, BatchSampler(data.cells, axes, 16, seed=3), workers, persistent)
 
 
 class Recorder(lightning.LightningModule):
@@ -59,7 +59,10 @@ class Recorder(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.0)
 
 
-def fit(root: Path, workers: int, stop: int | None = None, resume: bool = False, validate: bool = True) -> list[Any]:
+def fit(
+    root: Path, workers: int, stop: int | None = None, resume: bool = False, validate: bool = True,
+    persistent: bool = True,
+) -> list[Any]:  # fmt: skip
     data, module = dataset(), Recorder(stop)
     trainer = lightning.Trainer(
         max_epochs=EPOCHS, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
@@ -68,7 +71,8 @@ def fit(root: Path, workers: int, stop: int | None = None, resume: bool = False,
     )  # fmt: skip
     fixed = make_loader(data, BatchSampler(data.cells, {}, 16, fixed=True))
     try:
-        trainer.fit(module, loader(data, workers), fixed, ckpt_path=root / "stopped.ckpt" if resume else None)
+        batches = loader(data, workers, persistent)
+        trainer.fit(module, batches, fixed, ckpt_path=root / "stopped.ckpt" if resume else None)
     except (KeyboardInterrupt, SystemExit):
         if stop is None:
             raise
@@ -101,9 +105,10 @@ def test_resumes_exactly_twice_in_a_row(tmp_path: Path, whole: list[Any]) -> Non
     assert fit(tmp_path, 0, resume=True) == whole[11:]
 
 
-def test_resumes_exactly_with_worker_processes(tmp_path: Path, whole: list[Any]) -> None:
-    assert fit(tmp_path, 2, 9) == whole[:9]
-    assert fit(tmp_path, 2, resume=True) == whole[9:]
+@pytest.mark.parametrize("persistent", [True, False])
+def test_resumes_exactly_with_worker_processes(tmp_path: Path, whole: list[Any], persistent: bool) -> None:
+    assert fit(tmp_path, 2, 9, persistent=persistent) == whole[:9]
+    assert fit(tmp_path, 2, resume=True, persistent=persistent) == whole[9:]
 
 
 def test_validation_does_not_shift_training(tmp_path: Path, whole: list[Any]) -> None:

@@ -105,6 +105,7 @@ def make_loader(
     dataset: Samples,
     batch_sampler: Iterable[list[int]],
     num_workers: int = 0,
+    persistent_workers: bool = True,
     buffer_size: int = 1,
     start_method: StartMethod = "forkserver",
 ) -> BatchLoader:
@@ -117,7 +118,10 @@ def make_loader(
     batch_sampler : iterable of list of int
         Yields positions of `dataset`; reachable as ``loader.batch_sampler``.
     num_workers : int
-        Worker processes, which stay for the life of the loader; 0 loads in a thread of this process.
+        Worker processes; 0 loads in a thread of this process.
+    persistent_workers : bool
+        Whether worker processes stay for the life of the loader, or start anew for every epoch and
+        free their memory after it. The batches are the same.
     buffer_size : int
         Batches that the thread holds ready.
     start_method : {"forkserver", "spawn"}
@@ -143,7 +147,7 @@ def make_loader(
         context = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
             context.set_forkserver_preload([type(dataset).__module__])  # imported once, not by every worker
-        workers = {"multiprocessing_context": context, "persistent_workers": True}
+        workers = {"multiprocessing_context": context, "persistent_workers": persistent_workers}
     return BatchLoader(
         dataset,  # type: ignore[arg-type]  # any dataset of torch will do
         buffer_size=buffer_size,

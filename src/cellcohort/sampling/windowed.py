@@ -2,7 +2,9 @@
 
 A stratum is cut into blocks of `CLASSES` neighbouring cells, and each block gives one cell to each
 class. Batches that follow each other draw from different classes, so they share no cell while
-there are enough, whatever their windows; when a class runs out, the next is used.
+there are enough, whatever their windows; when a class runs out, the next is used. In a window of few
+blocks some classes have no cell, and the classes after these come more often: therefore the classes
+of small strata are dealt anew from time to time, and all cells come equally often.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from cellcohort.sampling.draw import MOST_TRIES, admit, give_way, tally
 from cellcohort.sampling.keyed import bits_of, mix, permuted
 
 CLASSES = 64
+SMALL = 16 * CLASSES  # cells; smaller strata deal their classes anew every CLASSES batches
+FEW = 16  # cells that are looked at one by one, where trying class by class would mostly miss
 _BITS = 6
 TOLERANCE = 1e-4  # hours, a third of a second; what 32-bit hours leave unsure is less
 _U = np.uint64
@@ -60,11 +64,10 @@ def draw_windowed(  # type: ignore[no-untyped-def]
     for entry in range(m):
         s = stratum[entry]
         size = start[s + 1] - start[s]
-        times = knot[knot_ptr[s] : knot_ptr[s + 1]]
-        begin[entry] = knot_start[knot_ptr[s] + np.searchsorted(times, focal - half_width - TOLERANCE)] - start[s]
-        end[entry] = (
-            knot_start[knot_ptr[s] + np.searchsorted(times, focal + half_width + TOLERANCE, "right")] - start[s]
-        )
+        first, last = knot_ptr[s], knot_ptr[s + 1]
+        first = _first_from(knot, first, last, focal - half_width - TOLERANCE)
+        begin[entry] = knot_start[first] - start[s]
+        end[entry] = knot_start[_first_from(knot, first, last, focal + half_width + TOLERANCE)] - start[s]
         within = end[entry] - begin[entry]
         turns = (count[entry] + size - 1) // size  # how often the most repeated cell must come
         low[entry] = max((turns - 1) * within, count[entry] - turns * (size - within))
@@ -79,13 +82,26 @@ def draw_windowed(  # type: ignore[no-untyped-def]
         size = start[s + 1] - start[s]
         for part in range(2):
             need = wanted[entry] if part == 0 else count[entry] - wanted[entry]
-            place, filled = _draw_part(
-                order, start[s], size, begin[entry], end[entry], capped, most, held, part, need, number % CLASSES,
-                mix(key, _U(s)), mix(batch_key, _U(s)), place, filled, share, shares, out,
-            )  # fmt: skip
+            if need:
+                place, filled = _draw_part(
+                    order, s, start[s], size, begin[entry], end[entry], capped, most, held, part, need,
+                    number, key, batch_key, place, filled, share, shares, out,
+                )  # fmt: skip
     if most == 0:
         for i in range(filled):
             out[i] = order[out[i]]
+
+
+@njit(cache=True, nogil=True)
+def _first_from(knot, first, last, time):  # type: ignore[no-untyped-def]
+    """The first of the rising times ``knot[first:last]`` that is not below `time`; `last` if all are."""
+    while first < last:
+        middle = (first + last) // 2
+        if knot[middle] < time:
+            first = middle + 1
+        else:
+            last = middle
+    return first
 
 
 @njit(cache=True, nogil=True)
@@ -119,28 +135,32 @@ def _blocks(begin, end):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _draw_part(  # type: ignore[no-untyped-def]
-    order, begin_of, size, begin, end, capped, most, held, part, need, first_class, stratum_key, batch_key,
+    order, stratum, begin_of, size, begin, end, capped, most, held, part, need, number, key, batch_key,
     place, filled, share, shares, out,
 ):  # fmt: skip
     """Draw `need` cells of one stratum inside (part 0) or outside (part 1) the ranks begin..end."""
-    if need == 0:
-        return place, filled
-    shift = np.int64(stratum_key % _U(CLASSES))
-    # the ranks to draw from are one or two runs of neighbours; of each, its first block and number of blocks
+    # the ranks to draw from are one or two runs of neighbours
     bounds = ((begin, end), (0, 0)) if part == 0 else ((0, begin), (end, size))
+    n_fit = bounds[0][1] - bounds[0][0] + bounds[1][1] - bounds[1][0]
+    stratum_key = mix(key, _U(stratum))
+    if size <= SMALL:
+        stratum_key = mix(stratum_key, _U(number // CLASSES))
+    shift = np.int64(stratum_key % _U(CLASSES)) if size > CLASSES else np.int64(0)
+    first_class = number % CLASSES
+    if size <= CLASSES and most == 0 and need <= n_fit <= FEW:
+        block_key, turn = mix(stratum_key, _U(0)), np.int64(-1)
+        for _ in range(need):
+            rank, turn = _next_of_few(bounds, turn, first_class, block_key)
+            if place % shares == share:
+                out[filled] = begin_of + rank
+                filled += 1
+            place += 1
+        return place, filled
+    batch_key = mix(batch_key, _U(stratum))
+    # of each run, its first block and number of blocks
     left, n_left = _blocks(bounds[0][0] + shift, bounds[0][1] + shift)
     right, n_right = _blocks(bounds[1][0] + shift, bounds[1][1] + shift)
-    n_fit = bounds[0][1] - bounds[0][0] + bounds[1][1] - bounds[1][0]
     look = most > 0  # without a cap, all positions are looked up together at the end, which is faster
-    if n_fit == 1:  # as in most strata of a screen with very many labels
-        position = begin_of + (bounds[0][0] if bounds[0][1] > bounds[0][0] else bounds[1][0])
-        if look:
-            position = order[position]
-        if need == 1 and (most == 0 or admit(held, capped[position], most)):
-            if place % shares == share:
-                out[filled] = position
-                filled += 1
-            return place + 1, filled
     most = most if need <= n_fit else 0
     tries = min(n_fit, MOST_TRIES * (need + 8)) if most > 0 else 0
     turned_away = np.empty(tries, np.int64)
@@ -171,6 +191,31 @@ def _draw_part(  # type: ignore[no-untyped-def]
                     held, capped, most, turned_away[:n_away], need - taken, place, filled, share, shares, out
                 )
         visit += 1
+
+
+@njit(cache=True, nogil=True)
+def _next_of_few(bounds, turn, first_class, key):  # type: ignore[no-untyped-def]
+    """The rank within the bounds whose class comes up next after `turn`, found by looking at every rank; its turn."""
+    next_rank, next_turn = 0, CLASSES
+    for begin, end in bounds:
+        for rank in range(begin, end):
+            own = _reversed_bits(_class_at(rank, key) ^ first_class)
+            if turn < own < next_turn:
+                next_rank, next_turn = rank, own
+    return next_rank, next_turn
+
+
+@njit(cache=True, nogil=True)
+def _class_at(offset, key):  # type: ignore[no-untyped-def]
+    """The class of a cell of a block: the inverse of `_offset`."""
+    x = _U(offset)
+    for i in range(3):
+        k = key >> _U(12 * (2 - i))
+        odd = k >> _U(6) | _U(1)
+        x ^= x >> _U(3)
+        x = (x * odd * (_U(2) - odd * odd)) & _U(63)  # odd * (2 - odd**2) is the inverse of odd, modulo 64
+        x = (x - k) & _U(63)
+    return np.int64(x)
 
 
 @njit(cache=True, nogil=True)
