@@ -1,6 +1,9 @@
 """Encoders: a batch of inputs (batch, *shape) to embeddings (batch, embedding)."""
 
 from cellcohort.models.conv1d import Conv1d
+from cellcohort.models.conv2d import Conv2d
+from cellcohort.models.conv3d import Conv3d
 from cellcohort.models.mlp import MLP
+from cellcohort.models.resnet import ResNet
 
-__all__ = ["MLP", "Conv1d"]
+__all__ = ["MLP", "Conv1d", "Conv2d", "Conv3d", "ResNet"]

@@ -1,0 +1,25 @@
+"""What the encoders of image patches ask of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def checked_patch(encoder: str, shape: Sequence[int], **sizes: int) -> tuple[int, int, int, int]:
+    """The shape of a patch: channels, slices, height and width.
+
+    Raises
+    ------
+    ValueError
+        `shape` is not that of a patch, or it or one of `sizes` is below 1.
+    """
+    if len(shape) != 4:
+        raise ValueError(
+            f"{encoder} reads patches (channels, slices, height, width), not inputs of shape={tuple(shape)}; "
+            "use MLP, or Conv1d for windows (features, frames)."
+        )
+    if min(*shape, *sizes.values()) < 1:
+        told = ", ".join(f"{name}={value}" for name, value in sizes.items())
+        raise ValueError(f"{encoder} has shape={tuple(shape)}, {told}; each must be at least 1.")
+    channels, slices, height, width = shape
+    return channels, slices, height, width

@@ -1,0 +1,71 @@
+"""A residual network from MONAI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from cellcohort.models._patch import checked_patch
+
+
+class ResNet(nn.Module):
+    """Encode a patch by MONAI's ResNet of basic blocks: over the plane of one slice, over the volume of more.
+
+    MONAI's `norm` does not reach the residual blocks (1.6), which keep batch statistics: with these, an
+    embedding depends on the other cells of the batch, which a contrastive loss can exploit, and on each
+    rank's share of it under DDP. So every batch normalisation is replaced by GroupNorm over a
+    patch of its own (Wu and He, "Group normalization", ECCV 2018); nothing needs synchronising then.
+
+    Parameters
+    ----------
+    shape : (int, int, int, int)
+        Channels, slices, height and width of one patch.
+    embedding : int
+        Length of the embedding.
+    channels : int
+        Channels of the first of four stages; each further one has twice as many, at half the size.
+    blocks : int
+        Residual blocks in each stage: 1 makes a ResNet-10, 2 a ResNet-18.
+    groups : int
+        Into which the channels of a layer are divided to be normalised, where they can be; else all are one.
+
+    Raises
+    ------
+    ValueError
+        `shape` is not that of a patch, or a size is below 1.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], embedding: int = 64, channels: int = 32, blocks: int = 1, groups: int = 8
+    ) -> None:
+        from monai.networks.nets import ResNet as MonaiResNet  # here, so that other encoders do not wait for it
+
+        super().__init__()
+        sizes = {"embedding": embedding, "channels": channels, "blocks": blocks, "groups": groups}
+        of_image, slices, *_ = checked_patch("ResNet", shape, **sizes)
+        self.flat = slices == 1
+        self.network = MonaiResNet(
+            "basic",
+            layers=[blocks] * 4,
+            block_inplanes=[channels * 2**i for i in range(4)],
+            spatial_dims=2 if self.flat else 3,
+            n_input_channels=of_image,
+            num_classes=embedding,
+        )
+        _normalise_each_patch(self.network, groups)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Embeddings (batch, embedding) of standardised patches (batch, channels, slices, height, width)."""
+        return self.network(patches.squeeze(2) if self.flat else patches)
+
+
+def _normalise_each_patch(module: nn.Module, groups: int) -> None:
+    """Put GroupNorm in the place of every batch normalisation."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.modules.batchnorm._BatchNorm):
+            n = child.num_features
+            divides = n % groups == 0 and n > groups  # one channel alone has no spread where it is one pixel
+            setattr(module, name, nn.GroupNorm(groups if divides else 1, n))
+        else:
+            _normalise_each_patch(child, groups)
