@@ -72,7 +72,7 @@ def draw_windowed(  # type: ignore[no-untyped-def]
         turns = (count[entry] + size - 1) // size  # how often the most repeated cell must come
         low[entry] = max((turns - 1) * within, count[entry] - turns * (size - within))
         high[entry] = min(turns * within, count[entry] - (turns - 1) * (size - within))
-    wanted = _share_out(count, low, high, inside, number)
+    wanted = share_out(count, low, high, inside, number)
 
     place = filled = 0
     held = tally(count.sum() if most > 0 else 1)
@@ -105,7 +105,7 @@ def _first_from(knot, first, last, time):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _share_out(count, low, high, inside, number):  # type: ignore[no-untyped-def]
+def share_out(count, low, high, inside, number):  # type: ignore[no-untyped-def]
     """Share `inside` places out in proportion to `count`, between `low` and `high` of each entry."""
     m = len(count)
     total = count.sum()
