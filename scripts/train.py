@@ -29,7 +29,8 @@ def main(config: DictConfig) -> None:
         validation_loader = instantiate(config.loader, validation, fixed)
 
         # model + objective
-        module = instantiate(config.module, training.shape, views=training.views)
+        # a partial, because Hydra would turn views that are a dataclass into a mapping
+        module = instantiate(config.module, _partial_=True)(training.shape, views=training.views)
         module.standardise(*training.statistics())
 
         # trainer, and composition: what every batch held

@@ -1,0 +1,151 @@
+"""Time-lapse microscopy: OME-Zarr plates with tracked cells, as a collection lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellcohort.anchors import TrackCells
+from cellcohort.cells import CellTable
+from cellcohort.samples import Views
+from cellcohort.timelapse.collection import read_collection
+from cellcohort.timelapse.index import Border, Index, make_index
+from cellcohort.timelapse.patches import Patches, anchor_rows
+from cellcohort.timelapse.positives import Lineages, Positive, check_positive
+from cellcohort.timelapse.scaling import Normalise, scaling
+
+__all__ = ["load_cells", "load_timelapse"]
+
+PATCH = (1, 64, 64)
+TAU_HOURS = (0.5, 6.0)
+
+
+def load_timelapse(
+    path: str | Path | None = None,
+    experiments: Sequence[Mapping[str, Any]] | None = None,
+    patch: Sequence[int] = PATCH,
+    border: Border = "clamp",
+    normalise: Normalise = "position",
+    tau_hours: Sequence[float] = TAU_HOURS,
+    tau_decay_hours: float = 2.0,
+    positive: Positive = "lineage",
+    positive_columns: Sequence[str] = (),
+    augment: Views | None = None,
+    cache: str | Path = "outputs/timelapse",
+    cache_megabytes: int = 512,
+    seed: int = 0,
+) -> Patches:
+    """Read a collection of plates.
+
+    A collection is a YAML file with a list ``experiments``; an entry has ``name``; ``plate``, an OME-Zarr
+    HCS plate; ``tracks``, a table (columns ``track_id``, ``t`` in stored frames from 0, ``y`` and ``x`` in pixels,
+    ``position`` such as "A/1/0", and optionally ``z`` and ``parent_track_id``) or a mapping of position to
+    table; ``conditions``, wells by condition; ``interval_minutes``; ``channels``, names in the order in which
+    the model is to see them; and optionally ``start_hours``, and positions to ``include`` or ``exclude``.
+    Paths are relative to the file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The collection; or a plate, with one entry without ``plate`` in `experiments`, whose
+        other paths are then relative to the folder that the plate lies in.
+    experiments : sequence of mapping, optional
+        Entries, where `path` is no collection.
+    patch : (int, int, int)
+        Slices, lines and columns around a cell.
+    border : {"clamp", "drop"}
+        Whether a patch that would leave the image is moved inside, or its cell left out.
+    normalise : {"position", "plate", "none"}
+        Over what the pixels of a channel are brought to mean 0 and standard deviation 1.
+    tau_hours : (float, float)
+        Least and greatest time from anchor to positive, in hours, both inclusive.
+    tau_decay_hours : float
+        A time longer by this much is drawn 1/e times as often.
+    positive : {"lineage", "columns", "self"}
+        The same cell or one that descends from it, `tau_hours` later, and cells without one are no
+        anchors; another cell with equal labels in `positive_columns`; or a second view of the anchor.
+    positive_columns : sequence of str
+        With ``positive="columns"`` only.
+    augment : callable, optional
+        ``augment(inputs, key)`` makes the views where the model is.
+    cache : str or Path
+        Directory of the index and of the brightness of every position, which are made again when
+        the collection, its files or the options change.
+    cache_megabytes : int
+        Of decoded images, for each process that reads.
+    seed : int
+        Key of the positives.
+
+    Returns
+    -------
+    Patches
+        The columns of its `cells` are listed at :class:`cellcohort.timelapse.index.Index`.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        The collection, a plate or a table of tracks is not there or not as it should be; an option
+        is out of range; no cell has a positive.
+    ReadError
+        An image cannot be read.
+    """
+    if cache_megabytes < 0 or seed < 0:
+        raise ValueError(f"cache_megabytes={cache_megabytes}, seed={seed}: both must be 0 or more.")
+    if positive == "self" and augment is None:
+        raise ValueError("positive='self' without augment would pair cells with themselves; give one of the two.")
+    check_positive(positive, tau_hours, tau_decay_hours, positive_columns)
+    index, _ = make_index(read_collection(path, experiments), patch, border, cache)
+    return Patches(
+        _cells(index),
+        index.fields,
+        index.place,
+        patch,
+        scaling(index.fields, normalise, cache),
+        _lineages(index, tau_hours, tau_decay_hours),
+        positive,
+        positive_columns,
+        augment,
+        cache_megabytes * 2**20,
+        seed,
+    )
+
+
+def load_cells(
+    path: str | Path | None = None,
+    experiments: Sequence[Mapping[str, Any]] | None = None,
+    patch: Sequence[int] = PATCH,
+    border: Border = "clamp",
+    tau_hours: Sequence[float] = TAU_HOURS,
+    tau_decay_hours: float = 2.0,
+    positive: Positive = "lineage",
+    positive_columns: Sequence[str] = (),
+    cache: str | Path = "outputs/timelapse",
+    also: Sequence[str] = (),
+) -> TrackCells:
+    """The cells that :func:`load_timelapse` would give, without reading an image.
+
+    Parameters
+    ----------
+    path, experiments, patch, border, tau_hours, tau_decay_hours, positive, positive_columns, cache
+        As for :func:`load_timelapse`.
+    also : sequence of str
+        Columns that are needed; the index has all that there are.
+    """
+    check_positive(positive, tau_hours, tau_decay_hours, positive_columns)
+    index, _ = make_index(read_collection(path, experiments), patch, border, cache)
+    cells = _cells(index)
+    lineages = _lineages(index, tau_hours, tau_decay_hours)
+    rows = anchor_rows(cells, positive, positive_columns, lineages)
+    return TrackCells(cells if len(rows) == len(cells) else cells.take(rows), Patches.whole)
+
+
+def _cells(index: Index) -> CellTable:
+    return CellTable.from_frame(index.frame, hours="hours", track="track")
+
+
+def _lineages(index: Index, tau_hours: Sequence[float], tau_decay_hours: float) -> Lineages:
+    track = index.frame["track"].cat.codes.to_numpy().astype(np.int64)
+    return Lineages(track, index.frame["hours"].to_numpy(), index.mother, tau_hours, tau_decay_hours)

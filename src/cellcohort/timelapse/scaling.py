@@ -1,0 +1,94 @@
+"""Brightness and contrast of every field, measured once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cellcohort.timelapse.chunks import Chunks
+from cellcohort.timelapse.fields import Field
+from cellcohort.timelapse.index import write_beside
+
+Normalise = Literal["position", "plate", "none"]
+FRAMES = 16  # of a field that are measured, evenly spread
+
+
+def scaling(fields: Sequence[Field], normalise: Normalise, cache: str | Path) -> np.ndarray:
+    """What to subtract from the pixels of every field and channel, and what to divide them by.
+
+    The mean and standard deviation are of at most 16 whole frames of each field, evenly spread in time, and
+    are kept in `cache`. A channel that does not vary is only centred.
+
+    Parameters
+    ----------
+    fields : sequence of Field
+    normalise : {"position", "plate", "none"}
+        Over what: each field by itself, all fields of an experiment, or not at all.
+    cache : str or Path
+        Directory of what is measured once.
+
+    Returns
+    -------
+    numpy.ndarray of float32, shape (2, n_fields, n_channels)
+
+    Raises
+    ------
+    ReadError
+        An image cannot be read.
+    ValueError
+        `normalise` is no choice, or pixels are not finite.
+    """
+    if normalise not in get_args(Normalise):
+        raise ValueError(f"normalise={normalise!r} is not a choice; use one of {', '.join(get_args(Normalise))}.")
+    n_channels = len(fields[0].channels)
+    if normalise == "none":
+        return np.stack([np.zeros((len(fields), n_channels)), np.ones((len(fields), n_channels))]).astype(np.float32)
+    file = Path(cache) / f"scaling-{hashlib.sha256(repr((FRAMES, fields)).encode()).hexdigest()[:16]}.parquet"
+    if not file.exists():
+        write_beside(_measured(fields), file)
+    measured = pq.read_table(file).to_pandas()
+    if normalise == "plate":
+        pooled = measured.assign(square=measured["std"] ** 2 + measured["mean"] ** 2)
+        pooled = pooled.groupby(["experiment", "channel"])[["mean", "square"]].transform("mean")
+        measured = measured.assign(mean=pooled["mean"], std=np.sqrt((pooled["square"] - pooled["mean"] ** 2).clip(0)))
+    centre, spread = (measured[name].to_numpy().reshape(len(fields), n_channels) for name in ("mean", "std"))
+    spread = np.where(spread <= 1e-6 * np.abs(centre), 1.0, spread)
+    return np.stack([centre, spread]).astype(np.float32)
+
+
+def _measured(fields: Sequence[Field]) -> pa.Table:
+    """One row per field and channel."""
+    chunks, rows = Chunks(fields, 0), []
+    for number, field in enumerate(fields):
+        frames = np.unique(np.linspace(0, field.shape[0] - 1, FRAMES).astype(int)).tolist()
+        for channel, stored in enumerate(field.channels):
+            moments = [_moments(chunks, number, t, stored) for t in frames]
+            mean, square = np.mean(moments, axis=0)
+            if not np.isfinite(square):
+                raise ValueError(
+                    f"{field.store}: position {field.name} of {field.experiment} has pixels that are not finite in "
+                    f"channel {stored}; correct them, or exclude the position."
+                )
+            row = {"experiment": field.experiment, "fov": field.name, "channel": channel}
+            rows.append({**row, "mean": mean, "std": np.sqrt(max(square - mean**2, 0.0))})
+    return pa.Table.from_pandas(pd.DataFrame(rows), preserve_index=False)
+
+
+def _moments(chunks: Chunks, number: int, t: int, channel: int) -> tuple[float, float]:
+    """Mean of the pixels of one frame and channel, and of their squares."""
+    field = chunks.fields[number]
+    grid = [range(-(-size // n)) for size, n in zip(field.shape[2:], field.chunks[2:], strict=True)]
+    total = np.zeros(3)
+    for place in product(*grid):
+        chunk = chunks.get((number, t // field.chunks[0], channel // field.chunks[1], *place))
+        image = chunk[t % field.chunks[0], channel % field.chunks[1]].astype(np.float64)
+        total += image.size, image.sum(), np.square(image).sum()
+    return total[1] / total[0], total[2] / total[0]
