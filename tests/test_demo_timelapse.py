@@ -1,0 +1,117 @@
+"""The simulated screen is read as any collection is, and its truth holds for what batches are made of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellcohort.data.demo_timelapse import load_cells, load_demo_timelapse
+from cellcohort.sampling import BatchSampler
+from cellcohort.simulation.plates import screen
+from cellcohort.timelapse.patches import Patches
+from cellcohort.views.image import ImageViews
+
+SMALL: dict[str, Any] = {"founders": 6, "image_size": 96, "frames": 9}
+OVERRIDES = ("data=demo_timelapse", *(f"data.{key}={value}" for key, value in SMALL.items()), "data.tau_hours=[6,12]")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("screens")
+    screen(directory, **SMALL)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def data(home: Path) -> Patches:
+    return load_demo_timelapse(home, **SMALL, tau_hours=(6.0, 12.0), augment=ImageViews())
+
+
+def truth(home: Path, dataset: Patches) -> pd.DataFrame:
+    """What was planted in the cells of a dataset, in their order."""
+    columns = {"experiment": "experiment", "fov": "position", "track_id": "track_id", "t": "t"}
+    coded = {name: dataset.cells.column(name) for name in columns}
+    cells = {columns[name]: np.array(of.labels, object)[of.codes] for name, of in coded.items()}
+    planted = pd.read_parquet(screen(home, **SMALL).parent / "truth.parquet")
+    found = (
+        pd.DataFrame(cells).astype({"track_id": int, "t": int}).merge(planted, how="left", on=list(columns.values()))
+    )
+    assert len(found) == len(dataset) and found["family"].notna().all()
+    return found
+
+
+def test_every_row_of_the_truth_is_a_cell_with_its_condition_and_time(home: Path, data: Patches) -> None:
+    every = data.every_cell()
+    planted = truth(home, every)
+    assert len(planted) == len(pd.read_parquet(screen(home, **SMALL).parent / "truth.parquet"))
+    condition = every.cells.column("condition")
+    assert np.array_equal(np.array(condition.labels)[condition.codes], planted["condition"])
+    assert np.allclose(every.cells.hours, planted["t"] * 6.0)
+    assert every.cells.column("experiment").present() == ["plate_1", "plate_2", "plate_3", "plate_4"]
+    assert data.shape == (2, 1, 48, 48)
+
+
+def test_the_preview_has_the_cells_of_the_training(home: Path, data: Patches) -> None:
+    cells = load_cells(home, **SMALL, tau_hours=(6.0, 12.0)).cells
+    assert len(cells) == len(data) and np.array_equal(cells.column("track").codes, data.cells.column("track").codes)
+    assert np.array_equal(cells.hours, data.cells.hours)
+
+
+def test_positives_of_a_whole_epoch_are_of_the_planted_family_within_tau(home: Path, data: Patches) -> None:
+    planted = truth(home, data.every_cell())
+    sampler, n = BatchSampler(data.cells, {}, batch_size=32), 0
+    for positions in sampler:
+        meta = data.__getitems__(positions)["meta"]
+        row, later = planted.iloc[meta["row"].numpy()], planted.iloc[meta["positive_row"].numpy()]
+        for name in ("experiment", "position", "family", "condition"):
+            assert np.array_equal(row[name], later[name])
+        hours = 6.0 * (later["t"].to_numpy() - row["t"].to_numpy())
+        assert ((hours >= 6) & (hours <= 12)).all() and np.allclose(hours, meta["tau_hours"])
+        n += len(row)
+    assert n == len(sampler) * 32 > 500
+
+
+def test_patches_show_the_cell_whose_truth_they_have(home: Path, data: Patches) -> None:
+    every = data.every_cell()
+    planted = truth(home, every)
+    healthy = np.flatnonzero((planted["response"] == 0) & (planted["phase"] < 0.8))
+    marker = every.recorded(healthy)[:, 1, 0]
+    alone = marker[:, 20:28, 20:28].mean(axis=(1, 2)) - np.median(marker, axis=(1, 2))
+    expression = planted["expression"].to_numpy()[healthy]
+    inside = planted.iloc[healthy][["y", "x"]].to_numpy()
+    central = (np.abs(inside - 48) < 20).all(axis=1)  # others were moved inside the image
+    assert np.corrcoef(np.log(alone[central].clip(0.01)), np.log(expression[central]))[0, 1] > 0.3
+
+
+def test_a_run_on_it_learns_and_repeats(train: Callable[..., Path], home: Path) -> None:
+    options = (*OVERRIDES, f"data.path={home}", "model=conv2d", "model.channels=8", "evaluation=none")
+    runs = [train(*options, "trainer.max_epochs=1", *more) for more in ([], ["loader.num_workers=1"])]
+    first, again = (pd.read_csv(run / "metrics.csv")["train/loss"].dropna().tolist() for run in runs)
+    assert first == again and len(first) == 5 and np.isfinite(first).all()
+
+
+def test_two_processes_write_the_screen_once_and_train_together(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "scripts" / "train.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    options = ["model=conv2d", "model.channels=8", "batch_sampler.batch_size=32", "trainer.max_epochs=1"]
+    options += ["trainer.limit_train_batches=3", "trainer.limit_val_batches=1", "logger=none", "evaluation=none"]
+    done = subprocess.run(
+        [*command, *OVERRIDES, *options],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("run: ") == 1
+    (written,) = (tmp_path / "outputs" / "demo_timelapse").iterdir()
+    assert (written / "collection.yaml").exists()
