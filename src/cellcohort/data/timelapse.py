@@ -94,8 +94,11 @@ def load_timelapse(
     """
     if cache_megabytes < 0 or seed < 0:
         raise ValueError(f"cache_megabytes={cache_megabytes}, seed={seed}: both must be 0 or more.")
-    if positive == "self" and augment is None:
-        raise ValueError("positive='self' without augment would pair cells with themselves; give one of the two.")
+    if positive == "self" and not getattr(augment, "changes", augment is not None):
+        raise ValueError(
+            "positive='self' without augment, or with all of it turned off, would pair cells with themselves; turn "
+            "some of data.augment on, or use another positive."
+        )
     check_positive(positive, tau_hours, tau_decay_hours, positive_columns)
     index, _ = make_index(read_collection(path, experiments), patch, border, cache)
     return Patches(

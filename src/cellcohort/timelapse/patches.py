@@ -113,9 +113,10 @@ class Patches(Dataset[dict[str, Any]]):
         return f"Patches({len(self):,} cells, {' x '.join(map(str, self.shape))}, positive={self.positive!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the table of cells where a process is being started: workers need no labels."""
+        """Without the table of cells and the views where a process is being started: workers only read."""
         starting = get_spawning_popen() is not None
-        return {**self.__dict__, "_cells": None, "_table": None} if starting else self.__dict__.copy()
+        unneeded = dict.fromkeys(("_cells", "_table", "views")) if starting else {}
+        return {**self.__dict__, **unneeded}
 
     def subset(self, positions: np.ndarray) -> Patches:
         """The dataset of some cells, which become positions 0..n-1.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -56,16 +56,14 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
 
 
 def _read(experiment: Experiment) -> pd.DataFrame:
-    files: dict[str | None, Path] = (
-        dict(experiment.tracks) if isinstance(experiment.tracks, dict) else {None: experiment.tracks}
-    )
+    files: Mapping[str, Path] = experiment.tracks if isinstance(experiment.tracks, dict) else {"": experiment.tracks}
     parts = []
     for position, file in files.items():
         try:
             table = read_table(file, set(NEEDED))
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"tracks of {experiment.name}: {error}") from error
-        parts.append(table if position is None else table.assign(position=position))
+        parts.append(table.assign(position=position) if position else table)
     return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
 
 
