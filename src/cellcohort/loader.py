@@ -35,8 +35,7 @@ class BatchLoader(ThreadDataLoader):
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         if self.num_workers and self._open is not None:
             self._open.stop()
-        batches = super(ThreadDataLoader, self).__iter__()
-        self._open = buffer = ThreadBuffer(_outcomes(batches), self.buffer_size, self.buffer_timeout)
+        self._open = buffer = ThreadBuffer(_outcomes(self._batches()), self.buffer_size, self.buffer_timeout)
         atexit.register(buffer.stop)  # a thread that still runs when the interpreter ends would abort it
         try:
             for what, value in buffer:
@@ -61,6 +60,10 @@ class BatchLoader(ThreadDataLoader):
             "this pass over the loader was ended by a new one before its last batch; with num_workers > 0 "
             "go through one pass at a time, or use num_workers=0."
         )
+
+    def _batches(self) -> Iterator[dict[str, Any]]:
+        """The batches of one pass, which begins when the first is asked for."""
+        return super(ThreadDataLoader, self).__iter__()
 
     def state_dict(self) -> dict[str, int | str]:
         """The epoch and step of the batch that comes next, whatever was loaded ahead, and of which batches."""

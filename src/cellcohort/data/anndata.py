@@ -1,0 +1,78 @@
+"""Expression profiles from a store that is read in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellcohort.cells import CellTable
+from cellcohort.samples import Views
+from cellcohort.store import Store
+from cellcohort.stored import StoredCells
+from cellcohort.views.expression import ExpressionViews
+
+__all__ = ["load_anndata"]
+
+COLUMNS = {"experiment": "experiment", "condition": "condition", "hours": None, "track": None}
+CHUNK = "stored_chunk"
+
+
+def load_anndata(
+    path: str | Path | None = None,
+    columns: Mapping[str, Any] = COLUMNS,
+    layer: str | None = None,
+    augment: Views = ExpressionViews(),  # noqa: B008  # frozen
+) -> StoredCells:
+    """Read the labels of a store; its profiles are read batch by batch.
+
+    Parameters
+    ----------
+    path : str or Path
+        A store that ``scripts/prepare.py`` wrote, or any collection of annbatch or AnnData in zarr,
+        dense or sparse.
+    columns : mapping
+        Which column of obs is what; what is not named keeps its default. ``experiment``, ``condition``,
+        ``hours`` and ``track``, each None where there is none.
+    layer : str, optional
+        The layer that holds the profiles; None reads ``X``.
+    augment : callable
+        ``augment(inputs, key)`` makes the two views of a cell, where the model is.
+
+    Returns
+    -------
+    StoredCells
+        Its `whole` is the track, or "stored_chunk" where there are no tracks: cells for validation are
+        then whole chunks of the store, which is a fair sample of each stratum, since a preparation shuffles them.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        The store is not there or damaged, see :class:`~cellcohort.store.Store`; a column is not in obs
+        or has missing values; the inputs are no profiles; no augmentation is on.
+    """
+    store = opened(path, layer)
+    if len(store.shape) != 1:
+        raise ValueError(f"{path} holds inputs of shape {store.shape}, no profiles; read it with data=patches.")
+    return StoredCells(store, *labelled(store, {**COLUMNS, **columns}), augment)
+
+
+def opened(path: str | Path | None, layer: str | None = None) -> Store:
+    """The store at `path`."""
+    if path is None:
+        raise ValueError("data.path is empty; name a store, which scripts/prepare.py writes.")
+    return Store(Path(path), layer)
+
+
+def labelled(store: Store, columns: Mapping[str, Any]) -> tuple[CellTable, str]:
+    """The cells of a store, and which column a split must not cut."""
+    known = ("experiment", "condition", "hours", "track")
+    if unknown := [role for role in columns if role not in known]:
+        raise ValueError(f"data.columns has {unknown[0]!r}, which means nothing; use {', '.join(known)}.")
+    obs = store.obs()
+    if CHUNK in obs.columns:
+        raise ValueError(f"{store.path}: obs has a column {CHUNK!r}, which is needed to hold chunks out; rename it.")
+    obs[CHUNK] = (np.arange(len(obs)) // store.chunk_rows).astype(np.int32)
+    return CellTable.from_frame(obs, **columns), "track" if columns.get("track") else CHUNK

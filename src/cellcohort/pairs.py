@@ -1,0 +1,59 @@
+"""Positives of cells among those that happen to be in memory: later ones of the same lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import numpy as np
+
+from cellcohort.anchors import TICKS
+from cellcohort.augment import draws
+
+
+class Pairs:
+    """Later cells with the same label.
+
+    Parameters
+    ----------
+    codes : numpy.ndarray of int, shape (n_cells,)
+        Label of every cell, such as its lineage.
+    hours : numpy.ndarray of float, shape (n_cells,)
+    tau_hours : (float, float)
+        Least and greatest time from anchor to positive, in hours, both inclusive; a time of 0 is never one.
+    seed : int
+        Key of the draws.
+
+    Raises
+    ------
+    ValueError
+        The times are out of order or not finite.
+    """
+
+    def __init__(self, codes: np.ndarray, hours: np.ndarray, tau_hours: Sequence[float], seed: int) -> None:
+        if len(tau_hours) != 2 or not all(map(isfinite, tau_hours)) or not 0 <= tau_hours[0] <= tau_hours[1] > 0:
+            raise ValueError(
+                f"tau_hours={list(tau_hours)} must be two times in hours, 0 <= least <= greatest and greatest above 0, "
+                "such as [0.5, 6.0]."
+            )
+        ticks = np.rint((hours - hours.min()) * TICKS).astype(np.int64)
+        self._low = max(round(tau_hours[0] * TICKS) - 1, 1)  # the clock rounds, by less than one tick either way
+        self._high = round(tau_hours[1] * TICKS) + 1
+        self._seed, self._hours = seed, hours
+        self._clock = codes.astype(np.int64) * (int(ticks.max()) + self._high + 10) + ticks
+
+    def draw(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:
+        """A positive of each row, evenly among those that there are in `among`, or the row itself if there is none.
+
+        A draw depends on the seed, the epoch, the row and its possible positives.
+        """
+        pool = among[np.lexsort((among, self._clock[among]))]
+        clock, now = self._clock[pool], self._clock[rows]
+        start = np.searchsorted(clock, now + self._low)
+        stop = np.searchsorted(clock, now + self._high, "right")
+        drawn = start + (draws((self._seed, epoch, 0), rows, 1)[:, 0] * (stop - start)).astype(np.int64)
+        return np.where(stop > start, pool[np.minimum(drawn, len(pool) - 1)], rows)
+
+    def hours_between(self, rows: np.ndarray, later: np.ndarray) -> np.ndarray:
+        """Hours from each row to its positive, float32; NaN where that is the row itself."""
+        return np.where(later == rows, np.nan, self._hours[later] - self._hours[rows]).astype(np.float32)

@@ -1,0 +1,60 @@
+"""In which order a store holds its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from cellcohort.cells import CellTable
+from cellcohort.sampling.keyed import key_of, uniform
+
+
+def stored_order(
+    obs: pd.DataFrame, group_by: Sequence[str], together: str | None = None, seed: int = 0
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Rows of `obs` in the order in which they are to be stored.
+
+    Strata follow each other in the order of their labels, so that a run of rows holds one stratum.
+    Within a stratum the order is a keyed shuffle, so that any run is a fair sample of it: of cells,
+    or, with `together`, of whole groups of cells, such as lineages, whose cells keep the order they have.
+
+    Parameters
+    ----------
+    obs : pandas.DataFrame
+        One row per cell.
+    group_by : sequence of str
+        Columns whose labels together make the strata; empty for a plain shuffle.
+    together : str, optional
+        Column whose groups stay together inside a stratum; its labels tell groups of different
+        experiments apart.
+    seed : int
+        Key of the shuffle.
+
+    Returns
+    -------
+    order : numpy.ndarray of int64, shape (n_cells,)
+        Row of `obs` of every stored row.
+    sizes : dict of str to int
+        Cells per stratum, in the stored order.
+
+    Raises
+    ------
+    ValueError
+        A column is not there, or has missing values.
+    """
+    if seed < 0:
+        raise ValueError(f"seed={seed} must be 0 or more.")
+    cells = CellTable.from_frame(obs, experiment=None, condition=None, hours=None)
+    rows = np.arange(len(cells))
+    stratum, sizes = np.zeros(len(cells), int), {"all": len(cells)}
+    if group_by:
+        column = cells.column(list(group_by))
+        stratum = column.codes
+        sizes = {
+            " x ".join(map(str, label)): int(n) for label, n in zip(column.labels, column.counts(), strict=True) if n
+        }
+    unit = rows if together is None else cells.column(together).codes
+    place = uniform(key_of(seed), unit.astype(np.uint64))
+    return np.lexsort((rows, unit, place, stratum)), sizes

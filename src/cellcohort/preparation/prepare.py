@@ -1,0 +1,196 @@
+"""Prepare a store: read its source once, shuffle, write, and rename when all is there."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from annbatch.io import V1_ENCODING
+from dask.distributed import Client, LocalCluster, as_completed
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+from cellcohort.preparation.layout import stored_order
+from cellcohort.preparation.plan import Plan, digest, sized, whole
+from cellcohort.preparation.work import cut, gather
+from cellcohort.sources import Source
+from cellcohort.store import MANIFEST, Store
+
+
+def prepare(
+    source: Source,
+    out: str | Path | None = None,
+    group_by: Sequence[str] = ("experiment", "condition"),
+    together: str | None = None,
+    chunk_rows: int = 64,
+    shard_rows: int = 4096,
+    dataset_rows: int | None = None,
+    seed: int = 0,
+    cluster: str | None = None,
+    threads: int = 2,
+) -> Store:
+    """Write the cells of a source as a store that can be sampled in runs of rows.
+
+    The store is a collection of annbatch (zarr v3, sharded): ``dataset_0``, ``dataset_1``, ..., each an
+    AnnData whose ``X`` (or ``obsm/patches``, for inputs of more axes) is cut into chunks of `chunk_rows`
+    cells, with "source_file" and "source_row" in its obs. See :func:`~cellcohort.preparation.stored_order`
+    for the order of the cells.
+
+    Until all is written the work lies in ``<out>.partial``; the store appears by one rename. What a
+    preparation left that was stopped at any point, the next one with the same options goes on with;
+    with other options it starts afresh. A finished store with the same options is left as it is.
+
+    Parameters
+    ----------
+    source : Source
+    out : path
+        Directory of the store; its name ends in ``.zarr``.
+    group_by, together, seed
+        Decide the order: see :func:`~cellcohort.preparation.stored_order`.
+    chunk_rows, shard_rows : int
+        Cells per chunk, the least that is read at once, and per file.
+    dataset_rows : int, optional
+        Cells per dataset, which one thread holds in memory; by default what fits into 512 MiB.
+    cluster : str, optional
+        Address of the scheduler of a Dask cluster, whose workers must reach the source and `out`;
+        None works in this process.
+    threads : int
+        Of this process, without a `cluster`.
+
+    Returns
+    -------
+    Store
+
+    Raises
+    ------
+    ValueError
+        An option is out of range, a column is missing, or `out` is another store or no store.
+    RuntimeError
+        Another process prepares `out` at this moment.
+    """
+    if out is None or Path(out).suffix != ".zarr":
+        raise ValueError(f"out={out} must name the directory to write, ending in .zarr, such as outputs/cells.zarr.")
+    if threads < 1:
+        raise ValueError(f"threads={threads} must be 1 or more.")
+    out = Path(out)
+    order, sizes = stored_order(source.obs, group_by, together, seed)
+    options = {"group_by": list(group_by), "together": together, "seed": seed}
+    row_bytes = 4 * int(np.prod(source.shape))  # of dense rows; sparse ones are fewer
+    plan = sized(out.with_suffix(".partial"), len(order), row_bytes, chunk_rows, shard_rows, dataset_rows)
+    print(
+        f"{len(order):,} cells of shape {source.shape} in {len(sizes)} strata", *map(_stratum, sizes.items()), sep="\n"
+    )
+    name = digest(source.fingerprint, options, plan.rows, plan.dataset_rows, chunk_rows, shard_rows, order.tobytes())
+    if out.exists():
+        return _there(out, name)
+    with _begun(plan.folder, name):
+        if not (plan.folder / "place.npy").exists():
+            place = np.empty(len(order), np.int64)
+            place[order] = np.arange(len(order))
+            with whole(plan.folder / "place.npy") as file:
+                np.save(file, place)
+        with _client(cluster, threads) as client:
+            _work(client, source, plan, order)
+        _finish(plan, out, {"name": name, **options, "shape": list(source.shape), "chunk_rows": chunk_rows})
+    shutil.rmtree(plan.folder)
+    return Store(out)
+
+
+def _stratum(item: tuple[str, int]) -> str:
+    return f"  {item[1]:>9,}  {item[0]}"
+
+
+def _there(out: Path, name: str) -> Store:
+    store = Store(out)  # which refuses what is no store
+    if store.manifest.get("name") != name:
+        raise ValueError(
+            f"{out} was prepared from another source or with other options; name another out, or delete it."
+        )
+    print(f"{out} is finished already, with these options.")
+    return store
+
+
+@contextmanager
+def _begun(folder: Path, name: str) -> Iterator[None]:
+    """The folder of the work, for this process alone, empty unless it holds work of the same name."""
+    mark = folder / "name"
+    if folder.exists() and any(folder.iterdir()) and not (folder / "lock").exists():
+        raise ValueError(f"{folder} is in the way, and was not written by a preparation; move it.")
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(f"another process prepares {folder.stem}.zarr now; wait for it, or stop it.") from None
+        if not mark.exists() or mark.read_text() != name:
+            for left in folder.iterdir():
+                if left.name != "lock":
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+            with whole(mark) as file:
+                file.write_text(name)
+        else:
+            print(f"going on with {folder}")
+        yield
+
+
+@contextmanager
+def _client(address: str | None, threads: int) -> Iterator[Client]:
+    if address is not None:
+        with Client(address) as client:
+            yield client
+        return
+    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": threads, "processes": False}
+    with LocalCluster(**options, dashboard_address=None) as cluster, Client(cluster) as client:
+        yield client
+
+
+def _work(client: Client, source: Source, plan: Plan, order: np.ndarray) -> None:
+    sent = client.scatter(source, broadcast=True)
+    cuts = [
+        client.submit(cut, sent, plan, block, pure=False)
+        for block in range(plan.blocks)
+        if not plan.cut_mark(block).exists()
+    ]
+    _wait(client, cuts, "reading")
+    obs = source.obs
+    gathers = [
+        client.submit(
+            gather,
+            plan,
+            dataset,
+            obs.iloc[order[slice(*plan.dataset(dataset))]],
+            source.shape,
+            source.features,
+            pure=False,
+        )
+        for dataset in range(plan.datasets)
+    ]
+    _wait(client, gathers, "writing")
+
+
+def _wait(client: Client, futures: list[Any], what: str) -> None:
+    """Wait for all, and raise the first error as it was."""
+    try:
+        for future in tqdm(as_completed(futures), total=len(futures), desc=what, disable=None):
+            future.result()
+    except BaseException:
+        client.cancel(futures)
+        raise
+
+
+def _finish(plan: Plan, out: Path, about: dict[str, Any]) -> None:
+    """Mark the store as whole, with the size of every file, and put it in its place."""
+    for left in plan.store.glob(".*"):  # of a worker that was killed
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    group = zarr.open_group(plan.store, mode="a", zarr_format=3)
+    if missing := [number for number in range(plan.datasets) if not plan.finished(number).exists()]:
+        raise RuntimeError(f"datasets {missing} are not in {plan.store}; prepare again.")
+    files = sorted(file for file in plan.store.glob("dataset_*/**/*") if file.is_file())
+    sizes = {str(file.relative_to(plan.store)): file.stat().st_size for file in files}
+    group.update_attributes({**V1_ENCODING, MANIFEST: {"rows": plan.rows, **about, "files": sizes}})
+    plan.store.rename(out)

@@ -1,0 +1,45 @@
+"""What a store can be prepared from: one module per kind of source, all with the attributes of `Source`."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pandas as pd
+
+
+class Source(Protocol):
+    """Cells in the order in which they lie at their source, read by runs of rows.
+
+    It is pickled to the workers, which only call :meth:`read`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of one cell's input.
+    sparse : bool
+        Whether :meth:`read` gives sparse rows.
+    features : list of str or None
+        Names along the first axis of an input, where they have names.
+    obs : pandas.DataFrame
+        One row per cell, with "source_file" and "source_row" to find it again.
+    fingerprint : str
+        Changes when what :meth:`read` gives may have changed.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def sparse(self) -> bool: ...
+
+    @property
+    def features(self) -> list[str] | None: ...
+
+    @property
+    def obs(self) -> pd.DataFrame: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def read(self, start: int, stop: int) -> Any:
+        """The inputs of rows start..stop-1, float32 (stop - start, *shape): a numpy array, or a scipy CSR matrix."""

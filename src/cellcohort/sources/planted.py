@@ -1,0 +1,98 @@
+"""Cells from AnnData files, dealt out to experiments that distort them: real cells, and a known batch effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from cellcohort.sampling.keyed import key_of, uniform
+from cellcohort.sources.anndata import AnnDataFiles
+
+BLOCK = 8192  # rows read at a time
+
+
+class Planted(AnnDataFiles):
+    """Real cells of one experiment, as if they came from several.
+
+    Every cell is dealt to one of the experiments by a keyed draw, whatever its labels. Experiment e sees
+    feature f of a cell as ``mean_f + gain_ef * (x - mean_f) + shift_ef * spread_f``, where mean and
+    spread are those of the feature over all cells, log(gain_ef) is normal with standard deviation
+    `gain` and shift_ef normal with standard deviation `shift`. The experiment is an obs column
+    "experiment"; nothing else of obs changes.
+
+    Parameters
+    ----------
+    path, layer
+        As for :class:`~cellcohort.sources.anndata.AnnDataFiles`.
+    experiments : int
+        How many, named "planted_1", "planted_2", ...; at least 2.
+    shift : float
+        In units of a feature's spread.
+    gain : float
+        Standard deviation of the log of the factor.
+    seed : int
+        Key of the dealing and of the distortion.
+
+    Raises
+    ------
+    ValueError
+        An option is out of range, or obs has experiments of its own.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | Sequence[str | Path] | None = None,
+        layer: str | None = None,
+        experiments: int = 4,
+        shift: float = 0.5,
+        gain: float = 0.2,
+        seed: int = 0,
+    ) -> None:
+        if experiments < 2 or shift < 0 or gain < 0 or seed < 0:
+            raise ValueError(
+                f"experiments={experiments}, shift={shift}, gain={gain}, seed={seed}: the first must be at least 2, "
+                "the others 0 or more."
+            )
+        super().__init__(path, layer)
+        if "experiment" in super().obs.columns:
+            raise ValueError("obs has a column 'experiment' already; prepare it as it is, with source=anndata.")
+        rows, n = np.arange(self._ends[-1], dtype=np.uint64), self.shape[0]
+        self._options = f"{experiments} {shift} {gain} {seed}"
+        self._of = (uniform(key_of(seed), rows) * experiments).astype(np.int16)
+        rng = np.random.default_rng(seed)
+        self._gain = np.exp(rng.normal(0, gain, (experiments, n))).astype(np.float32)
+        self._shift = rng.normal(0, shift, (experiments, n)).astype(np.float32)
+        self._mean, self._spread = self._moments()
+        self.sparse = False
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{super().fingerprint}\n{self._options}"
+
+    @property
+    def obs(self) -> pd.DataFrame:
+        names = [f"planted_{e + 1}" for e in range(len(self._gain))]
+        return super().obs.assign(experiment=pd.Categorical(np.array(names)[self._of]))
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        of = self._of[start:stop]
+        return self._mean + self._gain[of] * (self._real(start, stop) - self._mean) + self._shift[of] * self._spread
+
+    def _real(self, start: int, stop: int) -> np.ndarray:
+        rows = super().read(start, stop)
+        return rows.toarray() if sparse.issparse(rows) else rows
+
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        n, total, squares = int(self._ends[-1]), np.zeros(self.shape), np.zeros(self.shape)
+        first = self._real(0, 1)[0].astype(np.float64)  # sums around a value of each feature stay exact
+        for start in range(0, n, BLOCK):
+            rows = self._real(start, min(start + BLOCK, n)) - first
+            total += rows.sum(0)
+            squares += (rows**2).sum(0)
+        mean = total / n
+        spread = np.sqrt(np.maximum(squares / n - mean**2, 0))
+        return (first + mean).astype(np.float32), spread.astype(np.float32)

@@ -1,0 +1,53 @@
+"""Cells of a collection of time-lapse plates, each as the patch around it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cellcohort.samples import Samples
+
+LABELS = ("experiment", "condition", "hours", "track", "lineage", "fov", "t", "y", "x")
+
+
+class Patches:
+    """The patches of a dataset of images, cut once, so that training reads them in runs and not plane by plane.
+
+    Parameters
+    ----------
+    collection : Samples
+        For instance what :func:`cellcohort.data.timelapse.load_timelapse` gives. All cells of its table
+        are taken, those that can be no anchor among them, as recorded.
+    """
+
+    sparse = False
+    features: list[str] | None = None
+
+    def __init__(self, collection: Samples) -> None:
+        self._samples = collection.every_cell()
+        self.shape = tuple(self._samples.shape)
+
+    @property
+    def fingerprint(self) -> str:
+        labels = pd.util.hash_pandas_object(self.obs, index=False).to_numpy()
+        first = self._samples.recorded(np.arange(min(len(labels), 16)))
+        return f"{type(self._samples).__name__} {self.shape} {labels.sum()} {first.sum(dtype=np.float64)!r}"
+
+    @property
+    def obs(self) -> pd.DataFrame:
+        cells = self._samples.cells
+        labels = {}
+        for name in LABELS:
+            if name == "hours" and cells.hours is not None:
+                labels[name] = cells.hours
+            elif name != "hours" and cells.has(name):
+                column = cells.column(name)
+                labels[name] = np.array(column.labels)[column.codes]
+        obs = pd.DataFrame(labels)
+        obs["source_file"] = pd.Categorical([type(self._samples).__name__] * len(obs))
+        obs["source_row"] = np.arange(len(obs))
+        obs.index = obs.index.astype(str)
+        return obs
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self._samples.recorded(np.arange(start, stop)).astype(np.float32)

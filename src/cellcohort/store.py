@@ -1,0 +1,196 @@
+"""Cells on disk in chunks of rows: what is there, whether it is whole, and reading runs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import zarr
+from annbatch import DatasetCollection
+
+MANIFEST = "cellcohort"  # attribute of the root, written last by a preparation
+PATCHES = "patches"  # key in obsm of inputs that are no rows of numbers
+
+
+def decoding() -> Any:
+    """A context in which arrays are opened to be decoded by zarrs, several times as fast as by zarr itself."""
+    return zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
+
+
+@dataclass
+class Store:
+    """A collection of annbatch, as :func:`cellcohort.preparation.prepare` writes it, or one AnnData in zarr.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    layer : str, optional
+        The layer that holds the inputs; None takes ``obsm/patches`` where it is there, else ``X``.
+
+    Attributes
+    ----------
+    arrays : list of zarr.Array or anndata CSR dataset
+        The inputs, one array for each dataset; row i of the store is row i of their concatenation.
+    shape : tuple of int
+        Of one input.
+    chunk_rows : int
+        Rows that are stored together.
+    manifest : dict
+        What a preparation said of itself; empty for a store from elsewhere.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        Nothing is there, it is no store, its preparation has not finished, files are missing or cut
+        short, or obs and inputs differ in length.
+    """
+
+    path: Path
+    layer: str | None = None
+    arrays: list[Any] = field(init=False, repr=False)
+    manifest: dict[str, Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.path = Path(self.path)
+        if not self.path.exists():
+            partial = self.path.with_suffix(".partial")
+            hint = (
+                f"{partial} is there: run scripts/prepare.py again, with the same options." if partial.exists() else ""
+            )
+            raise FileNotFoundError(f"{self.path}: no such store (looked from {Path.cwd()}). {hint}".rstrip())
+        if self.path.suffix in (".h5ad", ".partial"):
+            raise ValueError(
+                f"{self.path} cannot be read in chunks; make a store of it: scripts/prepare.py "
+                f"source.path={self.path.with_suffix('.h5ad')} prepare.out={self.path.with_suffix('.zarr')}"
+            )
+        try:
+            group = zarr.open_group(self.path, mode="r")
+        except Exception as error:
+            raise ValueError(f"{self.path} is no zarr group, so it is no store: {error}") from error
+        said: Any = group.attrs.asdict().get(MANIFEST, {})
+        self.manifest = dict(said)
+        self.check_files()
+        self._groups = [group] if "obs" in group else list(DatasetCollection(group, mode="r"))
+        if not self._groups:
+            raise ValueError(
+                f"{self.path} holds no dataset_0 and no obs, but {', '.join(sorted(group.keys())) or 'nothing'}; name "
+                "a store that scripts/prepare.py wrote, or an AnnData in zarr."
+            )
+        with decoding():
+            self.arrays = [_inputs(group, self.layer, self.path) for group in self._groups]
+        shapes = {tuple(array.shape[1:]) for array in self.arrays}
+        if len(shapes) > 1:
+            raise ValueError(
+                f"{self.path}: datasets with inputs of shapes {sorted(shapes)}; prepare them again together."
+            )
+        self.shape: tuple[int, ...] = shapes.pop()
+        self.sparse = not isinstance(self.arrays[0], zarr.Array)
+        self.chunk_rows = int(self.manifest.get("chunk_rows", 64 if self.sparse else self.arrays[0].chunks[0]))
+        self.ends = np.cumsum([array.shape[0] for array in self.arrays])
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def check_files(self) -> None:
+        """Raise ValueError where a file is not as a preparation left it; zarr reads one that is lost as zeros."""
+        for name, size in self.manifest.get("files", {}).items():
+            file = self.path / name
+            there = file.stat().st_size if file.exists() else None
+            if there != size:
+                state = "is missing" if there is None else f"has {there} bytes of {size}"
+                raise ValueError(f"{file} {state}: the store is damaged. Prepare {self.path} again from its source.")
+
+    def obs(self) -> pd.DataFrame:
+        """The labels of all rows, joined as labels whatever codes the datasets give their categories."""
+        parts = []
+        for group, array in zip(self._groups, self.arrays, strict=True):
+            if "obs" not in group:
+                raise ValueError(
+                    f"{self.path}/{group.path} was written without its obs: no cell has a label. Prepare it again from "
+                    "its source."
+                )
+            part: Any = anndata.io.read_elem(group["obs"])
+            if len(part) != array.shape[0]:
+                raise ValueError(
+                    f"{self.path}/{group.path}: obs has {len(part)} rows and the inputs have {array.shape[0]}, so "
+                    "which label is whose is not known. Prepare it again from its source."
+                )
+            parts.append(part)
+        return pd.concat(parts, ignore_index=True)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """The inputs of rows start..stop-1, float32 (stop - start, *shape)."""
+        parts = []
+        for number, first, last in self._spans(start, stop):
+            try:
+                part = self.arrays[number][first:last]
+            except Exception as error:
+                raise RuntimeError(self.damage([slice(start, stop)]) or str(error)) from error
+            parts.append(part.toarray() if self.sparse else part)
+        return np.concatenate(parts).astype(np.float32, copy=False)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The inputs of any rows in any order, float32 (n, *shape); each run of rows is read once."""
+        out = np.empty((len(rows), *self.shape), np.float32)
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        for some in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(ordered) > self.chunk_rows) + 1):
+            if len(some):
+                first = ordered[some[0]]
+                out[order[some]] = self.read(first, ordered[some[-1]] + 1)[ordered[some] - first]
+        return out
+
+    def damage(self, requests: list[slice]) -> str | None:
+        """Which file of the rows asked for cannot be read, in words; None if all can."""
+        for request in requests:
+            for number, first, last in self._spans(request.start, request.stop):
+                for array, start, stop in _stored(self.arrays[number], first, last):
+                    if said := _damaged(array, start, stop):
+                        return f"{said}. Its rows are lost: prepare {self.path} again from its source."
+        return None
+
+    def _spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Dataset, first row in it and the one after the last, for each dataset that rows lie in."""
+        for number, (end, array) in enumerate(zip(self.ends, self.arrays, strict=True)):
+            begin = int(end) - array.shape[0]
+            if start < end and stop > begin:
+                yield number, max(start - begin, 0), min(stop, int(end)) - begin
+
+
+def _inputs(group: Any, layer: str | None, path: Path) -> Any:
+    name = f"layers/{layer}" if layer else f"obsm/{PATCHES}" if f"obsm/{PATCHES}" in group else "X"
+    if name not in group:
+        layers = ", ".join(group["layers"].keys()) if "layers" in group else ""
+        raise ValueError(f"{path}/{group.path} has no {name}; its layers are: {layers or 'none'}. Set data.layer.")
+    node = group[name]
+    kind = node.attrs.get("encoding-type", "array")
+    if kind == "csc_matrix":
+        raise ValueError(f"{path}/{group.path}: {name} is stored by columns (csc); write it by rows, X = X.tocsr().")
+    return anndata.io.sparse_dataset(node) if kind == "csr_matrix" else node
+
+
+def _stored(array: Any, first: int, last: int) -> Iterator[tuple[zarr.Array, int, int]]:
+    """The zarr arrays behind some rows, and which of their elements these are."""
+    if isinstance(array, zarr.Array):
+        yield array, first, last
+        return
+    yield array.group["indptr"], 0, array.shape[0] + 1
+    start, stop = (int(array.group["indptr"][row]) for row in (first, last))
+    for name in ("indices", "data"):
+        yield array.group[name], start, stop
+
+
+def _damaged(array: zarr.Array, start: int, stop: int) -> str | None:
+    step = (array.shards or array.chunks)[0]
+    for number in range(start // step, -(-stop // step)):
+        try:
+            array[number * step : (number + 1) * step]
+        except Exception as error:
+            key = array.metadata.encode_chunk_key((number, *[0] * (array.ndim - 1)))
+            return f"{array.store_path}/{key} is corrupted ({type(error).__name__}: {error})"
+    return None
