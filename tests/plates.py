@@ -69,7 +69,7 @@ def entry(name: str, **changes: Any) -> dict[str, Any]:
 
 def write_collection(folder: Path, *entries: Mapping[str, Any]) -> Path:
     file = folder / "collection.yaml"
-    file.write_text(yaml.safe_dump({"experiments": list(entries)}))
+    file.write_text(yaml.safe_dump({"experiments": list(entries)}, sort_keys=False))
     return file
 
 

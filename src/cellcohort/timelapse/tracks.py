@@ -109,7 +109,7 @@ def _whole(table: pd.DataFrame, name: str, experiment: Experiment) -> np.ndarray
         example = table[name].iloc[int(np.argmax(bad))]
         raise ValueError(
             f"{name} of {experiment.name} is no whole number in {int(bad.sum())} of {len(table)} rows, such as "
-            f"{example!r}; {'count frames from 0' if name == 't' else 'number the tracks'}."
+            f"{example}; {'count frames from 0' if name == 't' else 'number the tracks'}."
         )
     return values.astype(np.int64)
 
