@@ -1,4 +1,4 @@
-"""Show what a sampler does to a table of cells, before anything is trained: no features, no model, no GPU."""
+"""Show what a sampler does to cells, before anything is trained: no features, no model, no GPU; images as pictures."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ def main(config: DictConfig) -> None:
         print(text)
         (run.directory / "preview.txt").write_text(text, encoding="utf-8")
         picture(measured, config.run_name).savefig(run.directory / "preview.png")
+
+        # what they look like
+        if "patch" in config.data:
+            from cellcohort.preview.sheet import sheet  # here, since tables need no torch
+
+            training, _ = instantiate(config.split, instantiate(config.data))
+            steps = range(min(2, len(sampler)))
+            sheet(training, sampler, steps, config.module.seed).savefig(run.directory / "sheet.png")
 
 
 if __name__ == "__main__":
