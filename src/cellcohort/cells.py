@@ -52,6 +52,12 @@ class CellTable:
 
     A cell is known by its position 0..N-1, the order of the rows it was made from; the index of
     the DataFrame plays no part. Make one with :meth:`from_frame`.
+
+    Attributes
+    ----------
+    hours : numpy.ndarray of float, shape (n_cells,), or None
+    rows : numpy.ndarray of int, shape (n_cells,), or None
+        Row of each cell in the table that this one was first taken from; None for that table itself.
     """
 
     def __init__(
@@ -61,9 +67,10 @@ class CellTable:
         columns: dict[str, Column],
         hours: np.ndarray | None,
         missing: Literal["error", "label"],
+        rows: np.ndarray | None = None,
     ) -> None:
         self._frame, self._roles, self._columns, self._missing = frame, roles, columns, missing
-        self.hours = hours
+        self.hours, self.rows = hours, rows
 
     @classmethod
     def from_frame(
@@ -160,7 +167,8 @@ class CellTable:
         """
         columns = {role: Column(c.name, c.codes[positions], c.labels) for role, c in self._columns.items()}
         hours = None if self.hours is None else self.hours[positions]
-        return CellTable(self._frame.iloc[positions], self._roles, columns, hours, self._missing)
+        rows = np.asarray(positions) if self.rows is None else self.rows[positions]
+        return CellTable(self._frame.iloc[positions], self._roles, columns, hours, self._missing, rows)
 
 
 def _require(frame: pd.DataFrame, role: str, name: str) -> None:

@@ -2,9 +2,11 @@
 
 from cellcohort.sampling.batch import Asked, Batch
 from cellcohort.sampling.batch_sampler import BatchSampler
+from cellcohort.sampling.chunked import ChunkedBatchSampler
 from cellcohort.sampling.condition import ConditionBalanced
 from cellcohort.sampling.experiment_aware import ExperimentAware
 from cellcohort.sampling.flexible import FlexibleBatchSampler
+from cellcohort.sampling.plain_chunks import ChunksInOrder, ChunksShuffled
 from cellcohort.sampling.shortfall import ShortfallWarning
 from cellcohort.sampling.temporal import TemporallyEnriched
 from cellcohort.sampling.track_capped import TrackCapped
@@ -13,6 +15,9 @@ __all__ = [
     "Asked",
     "Batch",
     "BatchSampler",
+    "ChunkedBatchSampler",
+    "ChunksInOrder",
+    "ChunksShuffled",
     "ConditionBalanced",
     "ExperimentAware",
     "FlexibleBatchSampler",

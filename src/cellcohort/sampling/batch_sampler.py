@@ -75,13 +75,13 @@ class BatchSampler:
         if scope not in ("rank", "global"):
             raise ValueError(f"scope={scope!r} is not a choice; use 'rank' or 'global'.")
         self.cells, self.axes, self.scope, self.fixed = cells, dict(axes or {}), scope, fixed
-        self.batch_size = _whole("batch_size", batch_size, 1)
-        self.seed = _whole("seed", seed, 0)
+        self.batch_size = whole("batch_size", batch_size, 1)
+        self.seed = whole("seed", seed, 0)
         if self.seed >= 2**64:
             raise ValueError(f"seed={seed} is out of range; it is a whole number below 2**64.")
         self.epoch, self._first, self._fresh = 0, 0, True
-        self._per_epoch = num_batches if num_batches in (None, "cover") else _whole("num_batches", num_batches, 1)
-        self._schedule = self._plan(_whole("world_size", world_size, 1))
+        self._per_epoch = num_batches if num_batches in (None, "cover") else whole("num_batches", num_batches, 1)
+        self._schedule = self._plan(whole("world_size", world_size, 1))
         self._take_place(rank, world_size)
         self.warnings = self._schedule.warnings
         if self.rank == 0:
@@ -94,7 +94,7 @@ class BatchSampler:
         )
 
     def _take_place(self, rank: int, world_size: int) -> None:
-        self.rank, self.world_size = _whole("rank", rank, 0), world_size
+        self.rank, self.world_size = whole("rank", rank, 0), world_size
         if rank >= world_size:
             raise ValueError(f"rank={rank} does not exist with world_size={world_size}; ranks count from 0.")
         n = self._schedule.n_batches
@@ -115,8 +115,8 @@ class BatchSampler:
         """The sampler of another rank; shares the index of this one wherever it is the same."""
         twin = copy.copy(self)
         if self.scope == "global" and world_size != self.world_size:
-            twin._schedule = self._plan(_whole("world_size", world_size, 1))
-        twin._take_place(rank, _whole("world_size", world_size, 1))
+            twin._schedule = self._plan(whole("world_size", world_size, 1))
+        twin._take_place(rank, whole("world_size", world_size, 1))
         return twin
 
     @property
@@ -164,16 +164,21 @@ class BatchSampler:
 
         A pass begins when its first batch is asked for: loaders make iterators that they do not use.
         """
+        epoch, first = self._begin()
+        for step in range(first, self.num_batches):
+            yield Batch(self._draw(epoch, step).tolist(), epoch, step)
+
+    def _begin(self) -> tuple[int, int]:
+        """Begin a pass: its epoch and first step."""
         if not (self._fresh or self.fixed):
             self.epoch, self._first = self.epoch + 1, 0
         epoch, first = self.epoch, self._first
         self._first, self._fresh = 0, False
-        for step in range(first, self.num_batches):
-            yield Batch(self._draw(epoch, step).tolist(), epoch, step)
+        return epoch, first
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass. A fixed sampler stays at epoch 0."""
-        epoch = _whole("epoch", epoch, 0)
+        epoch = whole("epoch", epoch, 0)
         if self.fixed:
             return
         if epoch != self.epoch:
@@ -190,20 +195,20 @@ class BatchSampler:
         """Begin the next pass at the epoch and step of `state`."""
         if set(state) != {"epoch", "step"}:
             raise ValueError(f"state has the keys {sorted(state)}; a sampler's state has 'epoch' and 'step'.")
-        step = _whole("step", state["step"], 0)
+        step = whole("step", state["step"], 0)
         if step > self.num_batches:
             raise ValueError(
                 f"state is at step {step}, but an epoch has {self.num_batches} batches; was it another run's?"
             )
-        self.epoch, self._first, self._fresh = _whole("epoch", state["epoch"], 0), step, True
+        self.epoch, self._first, self._fresh = whole("epoch", state["epoch"], 0), step, True
 
     def batch(self, epoch: int, step: int) -> np.ndarray:
         """The positions of one batch, int64 of shape (batch_size,); touches no state."""
-        return self._draw(_whole("epoch", epoch, 0), _whole("step", step, 0))
+        return self._draw(whole("epoch", epoch, 0), whole("step", step, 0))
 
     def asked(self, epoch: int, step: int) -> Asked:
         """What the axes asked of one batch (with ``scope="global"``, of the union over ranks)."""
-        return self._schedule.asked(_whole("epoch", epoch, 0), self._number(_whole("step", step, 0)))
+        return self._schedule.asked(whole("epoch", epoch, 0), self._number(whole("step", step, 0)))
 
     def _draw(self, epoch: int, step: int) -> np.ndarray:
         if self.scope == "global":
@@ -215,7 +220,7 @@ class BatchSampler:
         return step if self.scope == "global" else step * self.world_size + self.rank
 
 
-def _whole(option: str, value: Any, least: int) -> int:
+def whole(option: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{option}={value!r} is out of range; it is a whole number >= {least}.")
     return int(value)

@@ -52,7 +52,7 @@ class Schedule:
         self._places, self._seed = places, seed
         group, shares, self._window, cap = _by_kind(cells, axes)
         column = cells.column(group.column) if group else None
-        weights = group.weights(column) if group and column else np.ones(1)
+        weights = self._weights = group.weights(column) if group and column else np.ones(1)
         asked = [(cells.column(axis.column), axis.shares(cells.column(axis.column))) for axis in shares]
         drawable = np.ones(len(cells), bool)
         for part, share in ([(column, weights)] if column else []) + asked:
@@ -131,19 +131,23 @@ class Schedule:
     def asked(self, epoch: int, number: int) -> Asked:
         """What the axes asked of a batch."""
         lap, row = divmod(self._start(epoch) + number, len(self._plan))
-        shares, leader = dict(self._asked), None
+        leader = int(self._plan.leader[row])
+        return self._asked_of(leader, self._focal(epoch, lap, row) if self._window is not None else np.nan)
+
+    def _asked_of(self, leader: int, focal: float) -> Asked:
+        """What the axes ask of a batch with this leader and focal time."""
+        shares: dict[Any, np.ndarray] = dict(self._asked)
         if self._group is not None:
-            leader = int(self._plan.leader[row])
             others = self._weight.copy()
             others[leader] = 0
             share = self._leaky * others / max(others.sum(), 1)
             share[leader] = 1 - share.sum()
             shares[self._group] = share
+        led_by = None if self._group is None else leader
         if self._window is None:
-            return Asked(shares, leader, self._leaky)
-        focal = self._focal(epoch, lap, row)
+            return Asked(shares, led_by, self._leaky)
         focal = focal if np.isfinite(focal) else np.nan
-        return Asked(shares, leader, self._leaky, focal, self._window.half_width, self._window.inside)
+        return Asked(shares, led_by, self._leaky, focal, self._window.half_width, self._window.inside)
 
     def _start(self, epoch: int) -> int:
         """Where in the cycle of batches an epoch begins: soon everywhere, however short the epochs are."""

@@ -1,0 +1,161 @@
+"""Batches of cells that are read in chunks: what every such sampler is to annbatch's loader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import annbatch.abc
+import numpy as np
+from annbatch.types import LoadRequest
+from torch.utils.data import get_worker_info
+
+from cellcohort.cells import CellTable
+from cellcohort.sampling.axis import Axis
+from cellcohort.sampling.batch_sampler import BatchSampler, whole
+
+
+class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
+    """A batch sampler whose batches are cut from windows of chunks, for annbatch's `Loader` too.
+
+    It is all that :class:`BatchSampler` is, a pure sequence of batches known by epoch and step. Besides,
+    a pass of the loader asks it for load requests: the chunks of one window after another, as aligned
+    slices, and the batches that they are cut into. Windows are dealt out to ranks, and those of a
+    rank to worker processes, in turn; each loads its own.
+
+    A pass of the loader begins at the epoch and step that :meth:`set_epoch` or :meth:`load_state_dict` say, or one
+    epoch after the pass before. Worker processes take these along when they start: with workers that
+    are made anew for every pass, call :meth:`set_epoch` before each.
+
+    Parameters
+    ----------
+    cells, axes, batch_size, seed, rank, world_size, fixed
+        As for :class:`BatchSampler`.
+    chunk_size : int
+        Rows that are read as one, from a multiple of `chunk_size` on; best that of the store.
+    preload_nchunks : int
+        Chunks that a window may load at once, hence ``chunk_size * preload_nchunks`` rows of memory.
+    num_batches : int, optional
+        Batches per epoch and rank. By default as many as the cells fill.
+    scope : {"rank"}
+        The axes rule each rank's batch by itself.
+
+    Raises
+    ------
+    ValueError
+        As for :class:`BatchSampler`, or no whole number of batches fits a window, or a window is
+        larger than the store.
+    """
+
+    batch_size: int = 0  # an attribute, where annbatch has a property
+    shuffle = True
+
+    def __init__(
+        self,
+        cells: CellTable,
+        axes: Mapping[str, Axis] | None = None,
+        batch_size: int = 256,
+        chunk_size: int = 64,
+        preload_nchunks: int = 64,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        num_batches: int | None = None,
+        scope: str = "rank",
+        fixed: bool = False,
+    ) -> None:
+        if scope != "rank":
+            raise ValueError(
+                f"scope={scope!r} cannot be had where cells are read in chunks: every rank has windows of its own. "
+                "Use scope='rank', or read row by row."
+            )
+        if num_batches is not None:
+            whole("num_batches", num_batches, 1)
+        self.chunk_size = whole("chunk_size", chunk_size, 1)
+        self.preload_nchunks = whole("preload_nchunks", preload_nchunks, 1)
+        self._check_sizes(cells, whole("batch_size", batch_size, 1))
+        super().__init__(cells, axes, batch_size, seed, rank, world_size, "rank", num_batches, fixed)
+
+    def _check_sizes(self, cells: CellTable, batch_size: int) -> None:
+        rows, name = self.chunk_size * self.preload_nchunks, f"{self.preload_nchunks} chunks of {self.chunk_size} rows"
+        if rows % batch_size:
+            fit = [n for n in range(1, rows + 1) if rows % n == 0]
+            near = sorted(sorted(fit, key=lambda n: abs(n - batch_size))[:3])
+            raise ValueError(
+                f"batches of batch_size={batch_size} cannot be cut from a window of {rows} rows ({name}); "
+                f"use a batch_size such as {', '.join(map(str, near))}, or another preload_nchunks."
+            )
+        in_store = int(self._rows(cells).max()) // self.chunk_size + 1
+        if self.preload_nchunks > in_store:
+            raise ValueError(
+                f"a window of preload_nchunks={self.preload_nchunks} is larger than the store, which has {in_store} "
+                f"chunks of {self.chunk_size} rows; use preload_nchunks={in_store} at most, or a smaller chunk_size."
+            )
+
+    @staticmethod
+    def _rows(cells: CellTable) -> np.ndarray:
+        """Row of the store that each cell is in."""
+        return np.arange(len(cells)) if cells.rows is None else cells.rows
+
+    @property
+    def per_window(self) -> int:
+        """Batches that are cut from one window."""
+        return self.chunk_size * self.preload_nchunks // self.batch_size
+
+    @property
+    def signature(self) -> str:
+        """What the sequence of batches depends on, in words; the same on every rank."""
+        return f"{super().signature}, chunk_size={self.chunk_size}, preload_nchunks={self.preload_nchunks}"
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({super().__repr__().partition('(')[2][:-1]}, chunk_size={self.chunk_size}, "
+            f"preload_nchunks={self.preload_nchunks})"
+        )
+
+    def _number(self, step: int) -> int:
+        """The place of this rank's batch in the sequence that all ranks share: windows are dealt out in turn."""
+        window, place = divmod(step, self.per_window)
+        return (window * self.world_size + self.rank) * self.per_window + place
+
+    def n_batches(self, n_obs: int) -> int:
+        """Batches of one pass on this rank, as annbatch asks for them."""
+        return self.num_batches
+
+    def validate(self, n_obs: int) -> None:
+        """Raise ValueError where a store of `n_obs` rows is not the one that the cells are of."""
+        needed = int(self._rows(self.cells).max()) + 1
+        if n_obs < needed or (self.cells.rows is None and n_obs != needed):
+            raise ValueError(
+                f"the loader has {n_obs} rows, but the cells of the sampler are in {needed} rows; give both the "
+                "same store: all of its datasets in one order, and the table of its obs."
+            )
+
+    def requests(self, epoch: int, first: int = 0, of: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, np.ndarray]]:
+        """First step and positions (n_batches, batch_size) of each window from step `first` on, each a load.
+
+        With ``of=(i, n)``, every n-th of the windows of the epoch from the i-th on.
+        """
+        size = self.per_window
+        for window in range(of[0], -(-self.num_batches // size), of[1]):
+            steps = range(max(first, window * size), min((window + 1) * size, self.num_batches))
+            if len(steps):
+                yield steps[0], np.stack([self._draw(epoch, step) for step in steps])
+
+    def load_request(self, positions: np.ndarray, n_obs: int) -> LoadRequest:
+        """The chunks that hold some batches, (n_batches, batch_size), and where in them their cells are."""
+        rows = self._rows(self.cells)[positions] if self.cells.rows is not None else positions
+        chunks = np.unique(rows // self.chunk_size)
+        begin, end = chunks * self.chunk_size, np.minimum((chunks + 1) * self.chunk_size, n_obs)
+        offset = np.cumsum(end - begin) - (end - begin) - begin
+        places = rows + offset[np.searchsorted(chunks, rows // self.chunk_size)]
+        return {
+            "requests": [slice(int(a), int(b)) for a, b in zip(begin, end, strict=True)],
+            "splits": list(places),
+        }
+
+    def _sample(self, n_obs: int) -> Iterator[LoadRequest]:
+        epoch, first = self._begin()
+        worker = get_worker_info()
+        of = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        for _, positions in self.requests(epoch, first, of):
+            yield self.load_request(positions, n_obs)

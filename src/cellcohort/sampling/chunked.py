@@ -1,0 +1,42 @@
+"""Batches that hold what the axes ask, at the speed of reading in chunks."""
+
+from __future__ import annotations
+
+from cellcohort.sampling.chunk_sampler import ChunkSampler
+from cellcohort.sampling.chunked_schedule import ChunkedSchedule
+
+
+class ChunkedBatchSampler(ChunkSampler):
+    """Yield batches that hold what the axes ask, cut from windows of chunks that are chosen to allow it.
+
+    The quotas of every batch are those of :class:`~cellcohort.sampling.BatchSampler`. Which chunks are loaded
+    together is decided from a census of the strata in every chunk: chunks are added until every batch of the
+    window can be filled, and each stratum goes through all of its chunks before it reads one again.
+    Cells that a window loads and no batch takes are read in vain; they are not kept for later windows, so
+    that any window can be planned at once, by any process. A store laid out for the axes makes them few;
+    see :class:`~cellcohort.sampling.reading.Reading` for how many they are.
+
+    Parameters
+    ----------
+    cells, axes, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed
+        As for :class:`~cellcohort.sampling.chunk_sampler.ChunkSampler`.
+
+    Notes
+    -----
+    Batches of one window share no cell, except where the whole store has fewer cells of a stratum (near the
+    focal time) than they ask for. Windows of one group or several, and of fewer batches than their rows would
+    fill, are tried when the sampler is made, and the ones that read least are used.
+
+    Cells that leak into a batch come from the other experiments of its window, hence over an epoch in
+    proportion to how often these lead batches.
+    """
+
+    _schedule: ChunkedSchedule
+
+    def _plan(self, world_size: int) -> ChunkedSchedule:
+        return ChunkedSchedule(self.cells, self.axes, self.batch_size, self.seed, self.chunk_size, self.preload_nchunks)
+
+    @property
+    def per_window(self) -> int:
+        """Batches that are cut from one window."""
+        return self._schedule.per_window

@@ -1,0 +1,227 @@
+"""Axes applied to a table in chunks: the endless sequence of windows, and the batches cut from each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cellcohort.cells import CellTable
+from cellcohort.sampling.asks import window_asks
+from cellcohort.sampling.axis import Axis
+from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.census import build_census
+from cellcohort.sampling.cut import cut_window
+from cellcohort.sampling.keyed import key_of, permuted_each, uniform
+from cellcohort.sampling.rota import Rota, build_rota
+from cellcohort.sampling.rounding import golden_step
+from cellcohort.sampling.schedule import Schedule
+
+REHEARSED = 8  # windows by which a layout is judged at first
+TRIED = 48  # windows that the chosen layout must fit into its chunks
+ALIKE = 1.02  # layouts whose chunks per batch differ by less are as good as each other
+ANEW = 4  # times that a window which needs too many chunks is planned anew, under another key
+FINER = 0.88  # by how much one layout's batches per window differ from the next one's
+REMEMBERED = 4  # windows kept
+
+
+@dataclass(frozen=True)
+class Window:
+    """The batches cut from one load of chunks.
+
+    Attributes
+    ----------
+    positions : numpy.ndarray of int64, shape (n_batches, batch_size)
+    leaders : numpy.ndarray of int, shape (n_batches,)
+    focal : numpy.ndarray of float, shape (n_batches,)
+        Focal times; NaN without a window axis, infinite where a group has no times.
+    chunks : int
+        Chunks that are loaded.
+    shared : int
+        Places filled by a cell that another of the batches holds too: the store has no more of its kind.
+    """
+
+    positions: np.ndarray
+    leaders: np.ndarray
+    focal: np.ndarray
+    chunks: int
+    shared: int
+    passed: float
+
+
+class ChunkedSchedule(Schedule):
+    """What batch number 0, 1, 2, ... of an epoch holds, where cells are read in chunks.
+
+    Batches are cut from windows of chunks; how many, and how many groups lead in one window, is found
+    by trying: the layout that loads the fewest chunks per batch and stays within `preload_nchunks`.
+
+    Parameters
+    ----------
+    cells, axes, places, seed
+        As for :class:`Schedule`.
+    chunk_size, preload_nchunks : int
+        Rows per chunk, and chunks that a window may load.
+
+    Raises
+    ------
+    ValueError
+        As for :class:`Schedule`, or no batch can be cut from so few chunks.
+    """
+
+    def __init__(
+        self, cells: CellTable, axes: Mapping[str, Axis], places: int, seed: int, chunk_size: int, preload_nchunks: int
+    ) -> None:
+        super().__init__(cells, axes, places, seed)
+        self._census = build_census(self._strata, cells.rows, chunk_size)
+        self._chunk_size, self._limit = chunk_size, preload_nchunks
+        self._walks: tuple[tuple[int, tuple[np.ndarray, np.ndarray]], ...] = ()
+        self._recent: tuple[tuple[tuple[int, int], Window], ...] = ()
+        plan, groups = self._plan, np.arange(len(self._weights) + 1)
+        self._count = plan.count.astype(np.int64)
+        self._knot_start = self._strata.knot_start.astype(np.int64)
+        self._plan_rows = np.argsort(plan.leader, kind="stable")
+        self._plan_first = np.searchsorted(plan.leader[self._plan_rows], groups)
+        self._times = [np.empty(0)] * len(self._weights)
+        if self._window is not None:
+            knots = [self._strata.knot[a:b] for a, b in zip(self._knots_of, self._knots_of[1:], strict=False)]
+            self._times = [np.unique(times[np.isfinite(times)]) for times in knots]
+        self._stride = 0.0
+        self._rota = self._choose()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return super().nbytes + self._census.nbytes
+
+    @property
+    def n_chunks(self) -> int:
+        """Chunks that the cells lie in."""
+        return self._census.n_chunks
+
+    @property
+    def per_window(self) -> int:
+        """Batches cut from one window."""
+        return self._rota.n_batches
+
+    def draw(self, epoch: int, number: int, share: int = 0, shares: int = 1) -> np.ndarray:
+        """Positions of a batch, or of every `shares`-th of its places; int64 of shape (places / shares,)."""
+        window, place = divmod(number, self.per_window)
+        return self.window(epoch, window).positions[place][share::shares]
+
+    def asked(self, epoch: int, number: int) -> Asked:
+        """What the axes asked of a batch."""
+        number, place = divmod(number, self.per_window)
+        window = self.window(epoch, number)
+        return self._asked_of(int(window.leaders[place]), float(window.focal[place]))
+
+    def window(self, epoch: int, number: int) -> Window:
+        """The batches of one window."""
+        for place, window in self._recent:
+            if place == (epoch, number):
+                return window
+        window = self._cut(self._rota, epoch, number)
+        self._recent = (*self._recent[1 - REMEMBERED :], ((epoch, number), window))
+        return window
+
+    def _heads(self, rota: Rota, epoch: int, number: int, key: np.uint64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Leader of every batch of a window, block of each of the window's groups, and focal time of every batch."""
+        lap, i = divmod(epoch * golden_step(len(rota)) % len(rota) + number, len(rota))
+        leaders = rota.leader[i]
+        blocks = rota.block[i] + lap * rota.blocks[leaders]
+        focal = np.full((rota.turns, rota.groups), np.nan)
+        if self._window is not None:
+            turn = np.arange(rota.turns)
+            turn = permuted_each(turn, np.full(rota.turns, rota.turns), np.zeros(rota.turns, np.int64), key)
+            when = (turn + uniform(key, np.zeros(1, np.uint64))) / rota.turns
+            for k, leader in enumerate(leaders):
+                times = self._times[leader]
+                focal[:, k] = times[(when * len(times)).astype(int)] if len(times) else -np.inf
+        return np.tile(leaders, rota.turns), blocks, focal.reshape(-1)
+
+    def _cut(self, rota: Rota, epoch: int, number: int) -> Window:
+        """Plan one window: the first of a few plans that fits, or the one that loads the fewest chunks."""
+        best = self._planned(rota, epoch, number, 0, self._census.n_chunks)
+        for attempt in range(1, ANEW):
+            if best.chunks <= self._limit:
+                break
+            other = self._planned(rota, epoch, number, attempt, self._census.n_chunks)
+            best = min(best, other, key=lambda window: window.chunks)
+        return best
+
+    def _planned(self, rota: Rota, epoch: int, number: int, attempt: int, most_chunks: int) -> Window:
+        """A window of at most `most_chunks`; with one chunk more than there are if these do not do."""
+        plan, strata, census = self._plan, self._strata, self._census
+        key = key_of(self._seed, epoch, 2, number, attempt)
+        leaders, blocks, focal = self._heads(rota, epoch, number, key)
+        groups = leaders[: rota.groups]
+        ptr, stratum, count = window_asks(
+            groups, blocks, rota.turns, self._plan_rows, self._plan_first, plan.ptr, plan.stratum, self._count,
+            strata.group, strata.label, len(strata.levels), strata.start, key,
+        )  # fmt: skip
+        first = number * rota.n_batches
+        inside = np.array([self._inside(n) for n in range(first, first + rota.n_batches)])
+        positions = np.empty((rota.n_batches, self._places), np.int64)
+        place, walk = self._walk(epoch)
+        chunks, shared, filled, passed = cut_window(
+            census.members, census.time, census.chunk_of, census.chunk_ptr, census.stratum, census.first,
+            census.walk_ptr, walk, place, strata.start, strata.group, strata.knot, self._knot_start,
+            strata.knot_ptr, self._capped, self._most, ptr, stratum, count, groups, blocks,
+            self._rate(rota), self._stride, focal, self._window.half_width if self._window else 0.0, inside, first,
+            most_chunks, self._chunk_size, key, positions,
+        )  # fmt: skip
+        chunks = chunks if filled == self._places else census.n_chunks + 1
+        return Window(positions, leaders, focal, chunks, shared, passed)
+
+    def _walk(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        for place, walk in self._walks:
+            if place == epoch:
+                return walk
+        walk = self._census.walks(key_of(self._seed, epoch, 3))
+        self._walks = (*self._walks[-1:], (epoch, walk))
+        return walk
+
+    def _rate(self, rota: Rota) -> np.ndarray:
+        """Chunks of each stratum's walk that its group uses up each time it leads, shape (n_strata,)."""
+        strata, census = self._strata, self._census
+        batches = np.maximum(self._plan.turns, 1)[strata.group]
+        per_batch = self._plan.total / np.where(self._plan.turns[strata.group] > 0, batches, len(self._plan))
+        return per_batch * rota.turns * np.diff(census.walk_ptr) / strata.size
+
+    def _choose(self) -> Rota:
+        """The layout of windows that loads the fewest chunks per batch, of those that fit.
+
+        Where cells leak, several groups share a window if they can: so they leak into each other's batches.
+        """
+        n_leaders = int((self._weights > 0).sum())
+        several = sorted({min(n, n_leaders) for n in (2, 4, n_leaders)})
+        for choices in [several, [1]] if self._leaky else [sorted({1, *several})]:
+            found = [one for groups in choices for one in self._layouts(groups)]
+            best = min((cost for cost, _, _ in found), default=0.0)
+            alike = sorted((one for one in found if one[0] <= ALIKE * best), key=lambda one: -one[1].n_batches)
+            others = sorted((one for one in found if one[0] > ALIKE * best), key=lambda one: one[0])
+            for _, rota, stride in alike + others:
+                self._stride = stride
+                if all(self._cut(rota, 0, i).chunks <= self._limit for i in range(min(TRIED, len(rota)))):
+                    return rota
+        one = build_rota(self._weights, 1, 1, self.n_batches, self._seed)
+        needed = np.mean([self._planned(one, 0, i, 0, self.n_chunks).chunks for i in range(REHEARSED)])
+        raise ValueError(
+            f"a batch of {self._places} cells as the axes ask for takes about {needed:.0f} chunks of "
+            f"{self._chunk_size} rows, more than preload_nchunks={self._limit}; lay the store out for these axes "
+            f"(scripts/prepare.py), or use preload_nchunks={1.25 * needed:.0f} or more."
+        )
+
+    def _layouts(self, groups: int) -> Iterator[tuple[float, Rota, float]]:
+        """Layouts with so many groups in a window that fit: chunks per batch, the layout, and its stride."""
+        most = max(1, self._limit * self._chunk_size // self._places) // groups
+        turns = most
+        while turns:
+            rota = build_rota(self._weights, groups, turns, self.n_batches, self._seed)
+            self._stride = 0.0
+            windows = [self._planned(rota, 0, i, 0, 2 * self._limit) for i in range(min(REHEARSED, len(rota)))]
+            chunks = float(np.mean([window.chunks for window in windows]))
+            if chunks <= self._limit:
+                passed = float(np.mean([window.passed for window in windows]))
+                yield chunks / rota.n_batches, rota, passed if self._census.mixed else 0.0
+            turns = min(turns - 1, int(turns * FINER))
