@@ -142,14 +142,28 @@ def test_a_sweep_may_choose_lists(shell: Shell) -> None:
 
 
 def test_a_named_sweep_needs_no_flag_and_mixes_with_others(shell: Shell) -> None:
-    strategies = ["random", "experiment", "condition", "temporal", "condition-experiment-temporal"]
-    assert shell("sweep=strategies") == [f"{name}-s0" for name in strategies]
+    alone = ["random", "experiment", "condition", "temporal", "track"]
+    pairs = ["condition-experiment", "experiment-temporal", "condition-temporal"]
+    every = [*alone, *pairs, "condition-experiment-temporal"]
+    assert shell("sweep=strategies") == [f"{name}-s{seed}" for name in every for seed in range(5)]
     assert shell("sweep=strategies", "sampler=random,temporal", "seed=0,1") == [
         "random-s0",
         "random-s1",
         "temporal-s0",
         "temporal-s1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "first", "last"),
+    [
+        ("leaky", "experiment-s0-leaky0.0", "experiment-s4-leaky0.4"),
+        ("temporal_window", "temporal-s0-window_hours0.5", "temporal-s4-window_hours8.0"),
+    ],
+)
+def test_jobs_are_named_after_the_options_that_vary(shell: Shell, sweep: str, first: str, last: str) -> None:
+    names = shell(f"sweep={sweep}")
+    assert len(names) == 25 and (names[0], names[-1]) == (first, last)
 
 
 def test_one_job_of_a_named_sweep_can_be_run_alone(shell: Shell) -> None:
@@ -159,7 +173,8 @@ def test_one_job_of_a_named_sweep_can_be_run_alone(shell: Shell) -> None:
 def test_jobs_of_a_sweep_have_directories_of_their_own_under_one(shell: Shell, tmp_path: Path) -> None:
     shell("-m", "sampler=random,temporal")
     (sweep,) = tmp_path.glob("outputs/*/*-sweep")
-    assert sorted(path.name for path in sweep.iterdir()) == ["0-random-s0", "1-temporal-s0", "multirun.yaml"]
+    there = sorted(path.name for path in sweep.iterdir())
+    assert there == [".lock", "multirun.yaml", "random-s0", "temporal-s0"]
 
 
 def test_launches_of_the_same_second_have_names_of_their_own(shell: Shell, tmp_path: Path) -> None:
@@ -229,7 +244,7 @@ def test_a_sweep_under_torchrun_is_refused_with_the_command(
 ) -> None:
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit, match="torchrun started 2.*python scripts/train.py " + arguments[0]):
+    with pytest.raises(SystemExit, match="torchrun started 2.*python scripts/train.py " + arguments[0] + ".*torchrun"):
         shell(*arguments)
 
 
@@ -239,8 +254,8 @@ def test_help_shows_groups_choices_and_commands(shell: Shell, capfd: pytest.Capt
     assert not stop.value.code
     text = capfd.readouterr().out
     for group, options in OPTIONS.items():
-        assert f"{group}: {', '.join(options)}" in text
-    assert "scripts/train.py sampler=temporal" in text and "window" not in text.split("Commands")[0]
+        assert not options or f"{group}: {', '.join(options)}" in text
+    assert "scripts/train.py sampler=temporal" in text and "window_hours" not in text.split("Commands")[0]
 
 
 def nodes(config: Any) -> list[DictConfig]:

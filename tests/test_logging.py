@@ -41,7 +41,7 @@ def test_wandb_holds_the_config_every_row_and_the_end(train: Train) -> None:
 
 def test_jobs_of_a_sweep_have_a_wandb_run_each(train: Train) -> None:
     sweep = train("-m", "sampler=random,temporal", "logger=wandb", "trainer.max_epochs=1").parent
-    files = [only_file(sweep / name) for name in ("0-random-s0", "1-temporal-s0")]
+    files = [only_file(sweep / name) for name in ("random-s0", "temporal-s0")]
     names = [wandb_file.of(wandb_file.records(file), "run")[0].display_name for file in files]
     assert names == ["random-s0", "temporal-s0"]
     assert wandb.run is None

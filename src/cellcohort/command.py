@@ -26,10 +26,12 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
         The folder of the config groups.
     """
     launch = Launch.here()
-    if launch.world_size > 1 and any(a in ("-m", "--multirun") or a.startswith("sweep=") for a in sys.argv[1:]):
+    sweeps = any(a in ("-m", "--multirun") or a.startswith("sweep=") for a in sys.argv[1:])
+    if launch.world_size > 1 and sweeps and "hydra.mode=RUN" not in sys.argv:
+        own = [*sys.argv, "hydra/launcher=torchrun", f"hydra.launcher.nproc_per_node={launch.world_size}"]
         sys.exit(
-            f"a sweep runs its jobs one after the other in one process, but torchrun started {launch.world_size}. "
-            f"Start it without torchrun: {shlex.join(['python', *sys.argv])}"
+            f"a sweep starts its jobs itself, but torchrun started {launch.world_size} processes. "
+            f"Let the sweep start each job by torchrun: {shlex.join(['python', *own])}"
         )
     # Lightning 2.6 says this of itself with torch 2.15 and later; there is nothing to do for the user of a script
     warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\)", FutureWarning)

@@ -86,7 +86,7 @@ class Run:
         refuse_unread(config, hydra.overrides.task)
         self.rank, self.world_size = launch.rank, launch.world_size
         self.directory = Path(hydra.runtime.output_dir)
-        self._config = config
+        self._config, self._digest = config, digest(config)  # here, since making objects resolves some of the config
 
     def __enter__(self) -> Run:
         if self.rank == 0:
@@ -131,5 +131,5 @@ class Run:
             text = "".join(traceback.format_exception(error))
             (self.directory / f"error-rank{self.rank}.txt").write_text(text, encoding="utf-8")
         elif self.rank == 0:
-            (self.directory / FINISHED).write_text(digest(self._config), encoding="utf-8")
+            (self.directory / FINISHED).write_text(self._digest, encoding="utf-8")
             print(f"run: {self.directory}", flush=True)

@@ -1,0 +1,176 @@
+"""A sweep that can be started again: it skips what is finished, and names what failed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn
+from hydra.errors import CompactHydraException, ConfigCompositionException
+from omegaconf import OmegaConf, open_dict
+
+from cellcohort.run import FINISHED, digest
+
+NAMED_ANYWAY = ("sampler", "seed", "run_name")  # a run name tells them without being asked
+
+
+class Job(NamedTuple):  # no dataclass: Hydra runs this module without entering it in sys.modules
+    """A job of a sweep: its name, which is also that of its directory, its overrides and the digest of its options."""
+
+    name: str
+    overrides: list[str]
+    digest: str
+
+
+class ResumableSweeper(BasicSweeper):
+    """Hydra's own sweeper (all combinations of choices), over a sweep directory that can be gone on with.
+
+    Jobs are called by their run name and the options that vary, and their directories likewise.
+    Started again with the same ``hydra.sweep.dir``, a sweep skips the jobs that are finished there,
+    whatever their place in it; what another start left unfinished is moved to ``unfinished/`` and
+    done again. All jobs are one W&B group, by ``WANDB_RUN_GROUP`` unless that is set. A job that
+    fails does not keep others from running; at the end all that failed are named and the exit code
+    is 1.
+
+    Parameters
+    ----------
+    params : mapping of str to object, optional
+        Choices to sweep over, as on the command line.
+    """
+
+    def __init__(self, params: Mapping[str, Any] | None = None) -> None:
+        super().__init__(max_batch_size=None, params=dict(params or {}))
+
+    def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
+        """Run the jobs that are not finished.
+
+        Raises
+        ------
+        CompactHydraException
+            Jobs failed; jobs would share a directory, or have one that holds a finished job of other options;
+            or the sweep is running already.
+        """
+        if self.config is None or self.hydra_context is None or self.launcher is None:
+            raise RuntimeError("a sweeper needs setup() before sweep().")
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
+        (choices,) = self.split_arguments(overrides, None)
+        jobs = self._jobs(choices)
+        directory = Path(self.config.hydra.sweep.dir)
+        directory.mkdir(parents=True, exist_ok=True)
+        with _alone(directory), _wandb_group(directory.name):
+            OmegaConf.save(self.config, directory / "multirun.yaml")
+            waiting = _unfinished(jobs, directory)
+            print(f"sweep: {directory} ({len(jobs)} jobs, {len(jobs) - len(waiting)} finished before)", flush=True)
+            if not waiting:
+                return []
+            results, failed = self._launch(waiting, directory)
+        if failed:
+            raise CompactHydraException(_report(failed, directory, len(waiting)))
+        return [results]
+
+    def _launch(self, jobs: Sequence[Job], directory: Path) -> tuple[Sequence[JobReturn], dict[str, BaseException]]:
+        """Results of the jobs, and the errors of those that failed."""
+        launcher: Any = self.launcher
+        try:
+            results = launcher.launch([job.overrides for job in jobs], initial_job_idx=0)
+        except Exception as error:  # the launcher lost a job: their directories tell which others finished
+            return [], {job.name: error for job in jobs if not (directory / job.name / FINISHED).exists()}
+        failed: dict[str, BaseException] = {}
+        for job, result in zip(jobs, results, strict=True):
+            try:
+                _ = result.return_value
+            except Exception as error:
+                failed[job.name] = error
+        return results, failed
+
+    def _jobs(self, choices: Sequence[Sequence[str]]) -> list[Job]:
+        """Name the jobs; this composes their configs, so that a wrong option is told before anything runs."""
+        loader = self.hydra_context.config_loader  # type: ignore[union-attr]
+        told = [dict(override.split("=", 1) for override in choice) for choice in choices]
+        varying = [key for key in told[0] if len({each[key] for each in told}) > 1 and key not in NAMED_ANYWAY]
+        jobs: list[Job] = []
+        for choice, values in zip(choices, told, strict=True):
+            try:
+                config = loader.load_sweep_config(self.config, list(choice))  # type: ignore[arg-type]
+            except Exception as error:
+                raise ConfigCompositionException(str(error)) from error.__cause__ or error
+            name = "-".join([config.run_name, *(f"{key.split('.')[-1]}{_safe(values[key])}" for key in varying)])
+            with open_dict(config):
+                del config["hydra"]
+            own = [*(override for override in choice if not override.startswith("run_name=")), f"run_name={name}"]
+            jobs.append(Job(name, [*own, f"hydra.sweep.subdir={name}"], digest(config)))
+        names = [job.name for job in jobs]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise CompactHydraException(
+                f"several jobs of the sweep are called {', '.join(doubled)}, and would share a directory; give "
+                "run_name what tells them apart, such as 'run_name=${strategy:${sampler.axes}}-s${seed}-again'."
+            )
+        return jobs
+
+
+def _safe(value: str) -> str:
+    """A value without what a file name or a command line would stumble over."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", value).strip("_")
+
+
+def _unfinished(jobs: Sequence[Job], directory: Path) -> list[Job]:
+    """The jobs that have still to be run; their directories are cleared of what an earlier start left."""
+    finished = {path.read_text(encoding="utf-8"): path.parent.name for path in directory.glob(f"*/{FINISHED}")}
+    waiting = [job for job in jobs if job.digest not in finished]
+    taken = [job.name for job in waiting if job.name in finished.values()]
+    if taken:
+        raise CompactHydraException(
+            f"{directory} holds finished jobs of the same name but other options, or of another version: "
+            f"{', '.join(taken)}; choose another hydra.sweep.dir."
+        )
+    for job in waiting:
+        if (directory / job.name / "config.yaml").exists():
+            aside = directory / "unfinished"
+            aside.mkdir(exist_ok=True)
+            os.rename(directory / job.name, aside / f"{job.name}-{len(list(aside.glob(f'{job.name}-*'))) + 1}")
+    return waiting
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Keep a sweep from being started again while it runs; the system lets go of the lock however it ends."""
+    with open(directory / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CompactHydraException(
+                f"the sweep in {directory} is running already; wait for its end, or choose another hydra.sweep.dir."
+            ) from None
+        yield
+
+
+@contextmanager
+def _wandb_group(name: str) -> Iterator[None]:
+    """Let W&B runs of this process, and of those that it starts, be of one group."""
+    before = os.environ.get("WANDB_RUN_GROUP")
+    os.environ["WANDB_RUN_GROUP"] = before or name
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["WANDB_RUN_GROUP"]
+
+
+def _report(failed: Mapping[str, BaseException], directory: Path, n_jobs: int) -> str:
+    lines = [f"{len(failed)} of {n_jobs} jobs failed:"]
+    for name, error in failed.items():
+        kept = sorted((directory / name).glob("error-rank*.txt"), key=os.path.getmtime)  # the first is the cause
+        lines.append(f"  {name}: {type(error).__name__}: {error}" + (f"\n    traceback: {kept[0]}" if kept else ""))
+    again = [argument for argument in sys.argv if not argument.startswith("hydra.sweep.dir=")]
+    command = shlex.join(["python", *again, f"hydra.sweep.dir={directory}"])
+    return "\n".join([*lines, f"To run only these again: {command}"])
