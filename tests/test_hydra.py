@@ -269,7 +269,7 @@ def nodes(config: Any) -> list[DictConfig]:
 @pytest.mark.parametrize(
     "override",
     ["sampler=[experiment_aware,condition,temporal]"]
-    + [f"{group}={option}" for group in ("data", "model", "objective") for option in OPTIONS[group]],
+    + [f"{group}={option}" for group in ("data", "reading", "model", "objective") for option in OPTIONS[group]],
 )
 def test_defaults_in_yaml_are_those_of_the_code(override: str) -> None:
     config = compose(override)
