@@ -55,6 +55,7 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
     ("override", "axes"),
     [
         ("sampler=random", {}),
+        ("sampler=[]", {}),
         ("sampler=experiment_aware", {"experiment": ExperimentAware}),
         ("sampler=condition", {"condition": ConditionBalanced}),
         ("sampler=temporal", {"temporal": TemporallyEnriched}),

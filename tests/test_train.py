@@ -37,6 +37,7 @@ def test_a_run_leaves_one_directory_with_everything_in_it(train: Train, tmp_path
         "checkpoints/last.ckpt",
         "composition.parquet",
         "config.yaml",
+        "finished",
         "metrics.csv",
     ]
 
@@ -79,6 +80,16 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(train: Train) -> None:
     assert losses(rest, "val/loss") == losses(whole, "val/loss")[-1:]
 
 
+def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = train("trainer.max_steps=5") / "checkpoints" / "last.ckpt"
+    with pytest.raises(SystemExit):
+        train(f"resume={there.with_name('lats.ckpt')}")
+    errors = capsys.readouterr().err
+    assert "lats.ckpt is no file" in errors and str(there) in errors
+
+
 def test_validation_changes_no_training_batch(train: Train) -> None:
     without = train("trainer.limit_val_batches=0", "checkpoint.monitor=null")
     assert losses(without) == losses(train("+trainer.num_sanity_val_steps=2"))
@@ -94,8 +105,8 @@ def test_validation_is_the_same_for_every_strategy(train: Train) -> None:
 
 def test_jobs_of_a_sweep_follow_each_other_in_one_process(train: Train, tmp_path: Path) -> None:
     last = train("-m", "sampler=random,temporal")
-    directories = sorted(last.parent.glob("[0-9]-*"))
-    assert [path.name for path in directories] == ["0-random-s0", "1-temporal-s0"]
+    directories = sorted(last.parent.glob("*-s0"))
+    assert [path.name for path in directories] == ["random-s0", "temporal-s0"]
     assert all(len(losses(path)) == 15 for path in directories)
     alone = train("sampler=temporal")
     assert losses(directories[1]) == losses(alone)
@@ -236,6 +247,7 @@ def test_two_processes_train_one_run_together(quick: tuple[str, ...], tmp_path: 
         "checkpoints",
         "composition.parquet",
         "config.yaml",
+        "finished",
         "metrics.csv",
         "wandb",
     ]

@@ -79,11 +79,19 @@ class Run:
     ------
     ValueError
         The directory holds a run already.
+    FileNotFoundError
+        `resume` names no file.
     """
 
     def __init__(self, config: DictConfig) -> None:
         launch, hydra = Launch.here(), HydraConfig.get()
         refuse_unread(config, hydra.overrides.task)
+        if (resume := config.get("resume")) is not None and not Path(resume).is_file():
+            there = sorted(str(path) for path in Path(resume).parent.glob("*.ckpt"))
+            raise FileNotFoundError(
+                f"resume={resume} is no file; beside it are: {', '.join(there) or 'no checkpoints'}. "
+                "Give <run directory>/checkpoints/last.ckpt."
+            )
         self.rank, self.world_size = launch.rank, launch.world_size
         self.directory = Path(hydra.runtime.output_dir)
         self._config, self._digest = config, digest(config)  # here, since making objects resolves some of the config
