@@ -25,6 +25,6 @@ def main(config: DictConfig) -> None:
 
 if __name__ == "__main__":
     # what anndata and zarr say of themselves; there is nothing to do for the user of a script
-    warnings.filterwarnings("ignore", "The 'future.infer_string' option")
+    warnings.filterwarnings("ignore", "The '.*' option is deprecated")
     warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
     run_command(main, Path(__file__).parents[1] / "conf")

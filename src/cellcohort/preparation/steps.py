@@ -145,7 +145,7 @@ def _client(address: str | None, threads: int) -> Iterator[Client]:
             yield client
         return
     options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": threads, "processes": False}
-    with LocalCluster(**options, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(**options, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
         yield client
 
 

@@ -67,10 +67,9 @@ class AnnDataFiles:
     def obs(self) -> pd.DataFrame:
         if self._obs is None:
             parts = [file.labels() for file in self._files]
-            # categories of several files are joined as labels: pandas keeps them categorical only where all agree
-            obs = pd.concat(parts) if len(parts) > 1 else parts[0]
-            for name in obs.select_dtypes(object).columns:
-                if obs[name].dropna().map(lambda value: isinstance(value, str)).all():
+            obs = pd.concat(parts)  # joins labels; where files differ in their categories, as plain ones
+            for name in obs.columns:
+                if all(isinstance(part[name].dtype, pd.CategoricalDtype) for part in parts if name in part):
                     obs[name] = obs[name].astype("category")
             self._obs = obs
         return self._obs

@@ -1,0 +1,407 @@
+"""A store holds the rows of its source, each once, in the order asked for; or it is not there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import annbatch
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from dask.distributed import LocalCluster
+
+from cellcohort.preparation import plan as plans
+from cellcohort.preparation import prepare, stored_order
+from cellcohort.sources.anndata import AnnDataFiles
+from cellcohort.sources.planted import Planted
+from cellcohort.sources.timelapse import Patches
+from cellcohort.store import Store
+from stores import FEATURES, QUIET, cells, dense, prepared, write
+
+pytestmark = QUIET
+ROOT = Path(__file__).parents[1]
+REAL = ROOT.parent / "shared" / "data" / "bodenmiller_cytof" / "bodenmiller.h5ad"
+SMALL = {"chunk_rows": 16, "shard_rows": 64, "dataset_rows": 256}
+
+
+def content(store: Path) -> dict[str, str]:
+    """Checksum of every file."""
+    files = [file for file in store.rglob("*") if file.is_file()]
+    return {str(file.relative_to(store)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.mark.parametrize("stored_sparse", [False, True])
+@pytest.mark.parametrize("suffix", [".h5ad", ".zarr"])
+def test_every_row_is_that_of_its_source_and_there_once(tmp_path: Path, stored_sparse: bool, suffix: str) -> None:
+    one, two = cells(400, 0, stored_sparse), cells(300, 1, stored_sparse)
+    two.obs["condition"] = two.obs["condition"].cat.reorder_categories(["mock", "drug"])  # other codes, same labels
+    two = two[:, FEATURES[::-1]].copy()
+    files = [write(one, tmp_path / f"one{suffix}"), write(two, tmp_path / f"two{suffix}")]
+    store = prepare(AnnDataFiles(str(tmp_path / f"*{suffix}")), tmp_path / "out.zarr", **SMALL)
+    obs, inputs = store.obs(), store.read(0, len(store))
+    assert store.sparse == stored_sparse and len(obs) == 700 and len(store.arrays) == 3
+    sources = {str(files[0]): one, str(files[1]): two[:, FEATURES].copy()}
+    assert len(obs.groupby(["source_file", "source_row"], observed=True)) == 700
+    for file, rows in obs.groupby("source_file", observed=True):
+        adata = sources[str(file)]
+        assert np.array_equal(inputs[rows.index], dense(adata.X)[rows.source_row])
+        for column in ("experiment", "condition", "hours", "track"):
+            assert (
+                rows[column].astype(object).to_numpy() == adata.obs[column].astype(object).to_numpy()[rows.source_row]
+            ).all()
+
+
+def test_strata_follow_each_other_and_are_shuffled_inside(tmp_path: Path) -> None:
+    obs = cells().obs.assign(row=np.arange(700))
+    order, sizes = stored_order(obs, ["experiment", "condition"], seed=3)
+    laid = obs.iloc[order]
+    label = laid.experiment.astype(str) + laid.condition.astype(str)
+    assert (label != label.shift()).sum() == len(sizes) == 6
+    assert sorted(order) == list(range(700)) and sum(sizes.values()) == 700
+    largest = order[label == label.mode()[0]]
+    assert abs(np.corrcoef(largest, np.arange(len(largest)))[0, 1]) < 0.2
+    assert not np.array_equal(order, stored_order(obs, ["experiment", "condition"], seed=4)[0])
+    assert np.array_equal(order, stored_order(obs, ["experiment", "condition"], seed=3)[0])
+
+
+def test_groups_stay_together_in_their_own_order() -> None:
+    obs = cells().obs.assign(experiment="a", condition="mock")
+    order, _ = stored_order(obs, ["experiment"], together="track")
+    track = obs.track.to_numpy()[order]
+    assert (track[1:] != track[:-1]).sum() == len(set(track)) - 1
+    assert (np.diff(order)[track[1:] == track[:-1]] == 1).all() and not np.array_equal(order, np.arange(700))
+
+
+def test_annbatch_reads_a_store_as_its_own_collection(tmp_path: Path) -> None:
+    store = prepared(tmp_path)
+    loader = annbatch.Loader(chunk_size=16, preload_nchunks=8, batch_size=64, preload_to_gpu=False)
+    loader.use_collection(annbatch.DatasetCollection(store.path, mode="r"))
+    read = list(loader)
+    assert np.array_equal(np.concatenate([batch["X"] for batch in read]), store.read(0, 700))
+    assert list(pd.concat([batch["obs"] for batch in read]).source_row) == list(store.obs().source_row)
+
+
+def test_chunks_and_files_are_as_asked(tmp_path: Path) -> None:
+    store = prepared(tmp_path)
+    assert [array.chunks[0] for array in store.arrays] == [16, 16, 16]
+    assert [array.shards[0] for array in store.arrays] == [64, 64, 64] and list(store.ends) == [256, 512, 700]
+    assert not (tmp_path / "cells.partial").exists()
+
+
+def test_rows_are_taken_in_any_order_and_repeated(tmp_path: Path) -> None:
+    store = prepared(tmp_path, stored_sparse=True)
+    rows = np.random.default_rng(0).integers(0, 700, 300)
+    assert np.array_equal(store.take(rows), store.read(0, 700)[rows])
+    assert store.take(rows[:0]).shape == (0, 7)
+
+
+KILLED = """
+import os, signal, sys, warnings
+from pathlib import Path
+from cellcohort.preparation import plan, prepare
+from cellcohort.sources.anndata import AnnDataFiles
+
+warnings.simplefilter("ignore")
+plan.BYTES_PER_BLOCK = 4 * 7 * 200
+folder, rename = Path(sys.argv[1]), Path.rename
+for at in map(int, sys.argv[2:]):
+    left = [at]
+    def counted(self, target):  # everything becomes real by a rename
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rename(self, target)
+    child = os.fork()
+    if not child:
+        Path.rename = counted
+        sizes = {"chunk_rows": 16, "shard_rows": 64, "dataset_rows": 256}
+        prepare(AnnDataFiles(folder / "cells.h5ad"), folder / "cells.zarr", **sizes)
+        os._exit(0)
+    print("status", os.waitpid(child, 0)[1], (folder / "cells.zarr").exists(), (folder / "cells.partial").exists())
+"""
+
+
+def test_a_killed_preparation_leaves_no_store_and_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(plans, "BYTES_PER_BLOCK", 4 * 7 * 200)  # 4 blocks
+    (tmp_path / "whole").mkdir()
+    wanted = prepared(tmp_path / "whole")
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+    # while it is cut, while it is gathered, and before the last rename
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), "6", "8", "3"], capture_output=True, text=True
+    )
+    states = [line for line in killed.stdout.splitlines() if line.startswith("status")]
+    assert states == [f"status {signal.SIGKILL.value} False True"] * 3, killed.stderr
+    with pytest.raises(FileNotFoundError, match=r"cells\.partial is there: run scripts/prepare\.py again"):
+        Store(tmp_path / "cells.zarr")
+    capsys.readouterr()
+    store = prepare(source, tmp_path / "cells.zarr", **SMALL)
+    assert "going on with" in capsys.readouterr().out
+    assert np.array_equal(store.read(0, 700), wanted.read(0, 700))
+    assert list(store.obs().source_row) == list(wanted.obs().source_row)
+    names = [{name for name in content(path) if "obs" not in name} for path in (store.path, wanted.path)]
+    assert names[0] == names[1]  # nothing of what was stopped is left in it
+
+
+def test_what_is_there_already_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+
+    def failing(*arguments: Any) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr("cellcohort.preparation.work._write", failing)
+        prepare(source, tmp_path / "out.zarr", **SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(AnnDataFiles, "read", failing)  # the source was read through before
+        store = prepare(source, tmp_path / "out.zarr", **SMALL)
+    before = content(store.path)
+    with monkeypatch.context() as patch:
+        patch.setattr("cellcohort.preparation.steps._work", failing)
+        prepare(source, tmp_path / "out.zarr", **SMALL)
+        with pytest.raises(ValueError, match="from another source or with other options"):
+            prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
+    assert content(store.path) == before
+
+
+def test_other_options_start_afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+
+    def failing(*arguments: Any) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr("cellcohort.preparation.work._write", failing)
+        prepare(source, tmp_path / "out.zarr", **SMALL)
+    store = prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
+    (tmp_path / "clean").mkdir()
+    assert np.array_equal(store.read(0, 700), prepared(tmp_path / "clean", seed=1).read(0, 700))
+
+
+def test_two_preparations_of_one_store_do_not_mix(tmp_path: Path) -> None:
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+    (tmp_path / "out.partial").mkdir()
+    with open(tmp_path / "out.partial" / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RuntimeError, match=r"another process prepares out\.zarr"):
+            prepare(source, tmp_path / "out.zarr", **SMALL)
+    (tmp_path / "mine.partial").mkdir()
+    (tmp_path / "mine.partial" / "thesis.txt").write_text("all of it")
+    with pytest.raises(ValueError, match="is in the way"):
+        prepare(source, tmp_path / "mine.zarr", **SMALL)
+    assert (tmp_path / "mine.partial" / "thesis.txt").read_text() == "all of it"
+
+
+def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
+        store = prepare(source, tmp_path / "out.zarr", **SMALL, cluster=cluster.scheduler_address)
+    (tmp_path / "here").mkdir()
+    assert np.array_equal(store.read(0, 700), prepared(tmp_path / "here").read(0, 700))
+
+
+def test_patches_keep_their_axes(tmp_path: Path) -> None:
+    patches = np.random.default_rng(0).random((90, 2, 1, 8, 8)).astype(np.float32)
+    adata = cells(90)
+    table = SimpleNamespace(
+        hours=adata.obs.hours.to_numpy(),
+        has=lambda name: name in ("experiment", "condition", "track"),
+        column=lambda name: SimpleNamespace(
+            codes=adata.obs[name].astype("category").cat.codes.to_numpy(),
+            labels=tuple(adata.obs[name].astype("category").cat.categories),
+        ),
+    )
+    whole: Any = SimpleNamespace(shape=(2, 1, 8, 8), cells=table, recorded=lambda positions: patches[positions])
+    whole.every_cell = lambda: whole
+    source = Patches(whole)
+    store = prepare(
+        source, tmp_path / "out.zarr", ["experiment"], together="track", chunk_rows=8, shard_rows=16, cluster=None
+    )
+    obs = store.obs()
+    assert store.shape == (2, 1, 8, 8) and store.arrays[0].chunks == (8, 2, 1, 8, 8)
+    assert np.array_equal(store.read(0, 90), patches[obs.source_row])
+    assert (obs.hours.to_numpy() == table.hours[obs.source_row]).all()
+
+
+def broken(tmp_path: Path, kind: str) -> Path:
+    """A file of cells with something wrong in it."""
+    import h5py  # type: ignore[import-untyped]
+
+    path = write(cells(60), tmp_path / "cells.h5ad")
+    with h5py.File(path, "r+") as file:
+        if kind == "obs is shorter":
+            shortened = file["X"][:]
+            del file["X"]
+            file["X"] = np.concatenate([shortened, shortened[:3]])
+        elif kind == "obs is longer":
+            shortened = file["X"][:50]
+            del file["X"]
+            file["X"] = shortened
+        elif kind == "no obs":
+            del file["obs"]
+        elif kind == "NaN":
+            file["X"][5, 2] = np.nan
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("obs is shorter", "X has 63 rows and 7 columns, but obs has 60 rows"),
+        ("obs is longer", "X has 50 rows and 7 columns, but obs has 60 rows"),
+        ("no obs", "has no obs or no var, only"),
+        ("NaN", "1 values that are missing or infinite in source rows 0 to 59"),
+    ],
+)
+def test_what_is_wrong_with_a_source_is_said(tmp_path: Path, kind: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        prepare(AnnDataFiles(broken(tmp_path, kind)), tmp_path / "out.zarr", **SMALL)
+    assert not (tmp_path / "out.zarr").exists()
+
+
+def test_files_must_have_the_same_features(tmp_path: Path) -> None:
+    write(cells(30), tmp_path / "one.h5ad")
+    write(cells(30)[:, FEATURES[:5]].copy(), tmp_path / "two.h5ad")
+    with pytest.raises(ValueError, match=r"two.h5ad has 5 features and .*one.h5ad has 7.*'gene_5'"):
+        AnnDataFiles(str(tmp_path / "*.h5ad"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"group_by": ["plate"]}, "no column 'plate'; it has experiment"),
+        ({"chunk_rows": 24}, "a file holds whole chunks"),
+        ({"dataset_rows": 100}, "dataset_rows=100 must be a multiple of chunk_rows=16"),
+        ({"out": "cells"}, "ending in .zarr"),
+        ({"threads": 0}, "threads=0"),
+        ({"seed": -1}, "seed=-1"),
+    ],
+)
+def test_options_out_of_range_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    source = AnnDataFiles(write(cells(60), tmp_path / "cells.h5ad"))
+    with pytest.raises(ValueError, match=said):
+        prepare(source, **{"out": tmp_path / "out.zarr", **SMALL, **options})
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "said"),
+    [
+        (None, ValueError, "source.path is empty"),
+        ("no/*.h5ad", FileNotFoundError, "no such file"),
+        ([str(ROOT / "README.md")] * 2, ValueError, "named twice"),
+        (str(ROOT / "README.md"), ValueError, "no AnnData file"),
+    ],
+)
+def test_paths_that_lead_nowhere_are_refused(path: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        AnnDataFiles(path)
+
+
+def test_a_layer_is_read_and_a_missing_one_is_refused(tmp_path: Path) -> None:
+    adata = cells(60)
+    adata.layers["doubled"] = adata.X * 2
+    path = write(adata, tmp_path / "cells.h5ad")
+    assert np.array_equal(AnnDataFiles(path, "doubled").read(0, 60), dense(adata.X) * 2)
+    with pytest.raises(ValueError, match="has no layers/halved; its layers are: doubled"):
+        AnnDataFiles(path, "halved")
+
+
+def test_planted_experiments_distort_real_cells_as_documented() -> None:
+    real, planted = AnnDataFiles(REAL), Planted(REAL, experiments=4, seed=1)
+    inputs, seen = real.read(0, 51_936).astype(np.float64), planted.read(0, 51_936)
+    of = planted.obs["experiment"]
+    assert (of.value_counts() > 12_500).all() and list(of.cat.categories) == [f"planted_{e}" for e in range(1, 5)]
+    for experiment in of.cat.categories:
+        rows = (of == experiment).to_numpy()
+        for feature in (0, 11, 22):  # one straight line for each experiment and feature
+            slope, offset = np.polyfit(inputs[rows, feature], seen[rows, feature], 1)
+            assert np.allclose(seen[rows, feature], slope * inputs[rows, feature] + offset, atol=1e-4) and slope > 0
+    assert np.array_equal(seen[100:200], planted.read(100, 200))
+    assert np.array_equal(seen, Planted(REAL, experiments=4, seed=1).read(0, 51_936))
+    assert planted.fingerprint != Planted(REAL, experiments=4, seed=2).fingerprint
+    with pytest.raises(ValueError, match="experiments=1"):
+        Planted(REAL, experiments=1)
+
+
+def test_experiments_are_not_planted_over_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has a column 'experiment' already"):
+        Planted(write(cells(60), tmp_path / "cells.h5ad"))
+
+
+def test_the_script_says_what_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(cells(200), tmp_path / "cells.h5ad")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["scripts/prepare.py", "source.path=cells.h5ad", "prepare.out=outputs/cells.zarr"])
+    runpy.run_path(str(ROOT / "scripts" / "prepare.py"), run_name="__main__")
+    *_, where, run = capsys.readouterr().out.splitlines()
+    assert where == "store: outputs/cells.zarr" and run.startswith("run: ")
+    assert len(Store(tmp_path / "outputs" / "cells.zarr")) == 200
+    assert (tmp_path / run.removeprefix("run: ") / "config.yaml").exists()
+
+
+def test_a_store_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    store = prepared(tmp_path)
+    file = sorted((store.path / "dataset_1" / "X" / "c").glob("*/0"))[1]
+    kept = file.read_bytes()
+    file.write_bytes(kept[:-10])
+    with pytest.raises(ValueError, match=rf"dataset_1/X/c/1/0 has {len(kept) - 10} bytes of {len(kept)}"):
+        Store(store.path)
+    file.unlink()
+    with pytest.raises(ValueError, match="dataset_1/X/c/1/0 is missing"):
+        Store(store.path)
+    file.write_bytes(bytes([kept[0] ^ 255]) + kept[1:])
+    with pytest.raises(RuntimeError, match="dataset_1/X/c/1/0 is corrupted"):
+        Store(store.path).read(0, 700)
+
+
+@pytest.mark.parametrize("what", ["longer", "none"])
+def test_a_store_without_its_obs_is_refused(tmp_path: Path, what: str) -> None:
+    group = zarr.open_group(tmp_path / "store.zarr", mode="w")
+    annbatch.write_sharded(group, cells(60), key="dataset_0", shard_size=64)
+    annbatch.write_sharded(group, cells(30), key="dataset_1", shard_size=64)
+    group.update_attributes(annbatch.io.V1_ENCODING)
+    del group["dataset_1/obs"]
+    if what == "longer":
+        anndata.io.write_elem(group["dataset_1"], "obs", cells(40).obs)
+        said = "dataset_1: obs has 40 rows and the inputs have 30"
+    else:
+        said = "dataset_1 was written without its obs"
+    with pytest.raises(ValueError, match=said):
+        Store(tmp_path / "store.zarr").obs()
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    zarr.open_group(tmp_path / "empty.zarr", mode="w")
+    (tmp_path / "text.zarr").mkdir()
+    write(cells(30), tmp_path / "cells.h5ad")
+    for name, error, said in (
+        ("empty.zarr", ValueError, "holds no dataset_0 and no obs, but nothing"),
+        ("text.zarr", ValueError, "is no zarr group"),
+        ("cells.h5ad", ValueError, "make a store of it: scripts/prepare.py"),
+        ("gone.zarr", FileNotFoundError, "no such store"),
+    ):
+        with pytest.raises(error, match=said):
+            Store(tmp_path / name)
+
+
+def test_one_anndata_in_zarr_is_a_store_too(tmp_path: Path) -> None:
+    adata = cells(90, stored_sparse=True)
+    store = Store(write(adata, tmp_path / "cells.zarr"))
+    assert len(store) == 90 and np.array_equal(store.read(10, 50), dense(adata.X)[10:50])
+    assert os.listdir(tmp_path) == ["cells.zarr"]
