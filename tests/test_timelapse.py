@@ -201,7 +201,7 @@ def test_each_stored_chunk_is_decoded_once_in_a_batch(
     data = load(cache_megabytes=0)
     read: list[tuple[int, ...]] = []
     decode = Chunks._read
-    monkeypatch.setattr(Chunks, "_read", lambda self, key: (read.append(key), decode(self, key))[1])
+    monkeypatch.setattr(Chunks, "_read", lambda self, keys: (read.extend(keys), decode(self, keys))[1])
     made = data.__getitems__(np.arange(0, len(data), 2))
     assert len(read) == len(set(read)) > 0 and data.chunks.bytes == 0
     touched = len(read)

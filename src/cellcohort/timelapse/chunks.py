@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import zarr
 
 from cellcohort.timelapse.fields import Field
 
+PIPELINE = "zarrs.ZarrsCodecPipeline"  # half the cost of zarr's own for a chunk of a plane; falls back to that one
+TOGETHER = 2**25  # bytes that are decoded in one call, at most, or one chunk
 Key = tuple[int, ...]  # a field and the place of a chunk in its grid; the field knows its store
 
 
@@ -50,45 +53,79 @@ class Chunks:
         self.__dict__.update(state)
         self._start()
 
-    def get(self, key: Key) -> np.ndarray:
-        """One chunk, cut off where the image ends; (t, c, z, y, x). Not to be written to.
+    def each(self, keys: Iterable[Key]) -> Iterator[tuple[Key, np.ndarray]]:
+        """The chunks of some keys, each once and in no order of theirs: those that are kept, then the others.
+
+        A chunk is cut off where the image ends; (t, c, z, y, x). It is not to be written to.
 
         Raises
         ------
         ReadError
-            It cannot be decoded, or is missing and its store does not say that this means fill values.
+            One cannot be decoded, or is missing and its store does not say that this means fill values.
         """
+        absent: dict[Key, list[Key]] = {}
+        for key in sorted(set(keys)):
+            chunk = self._kept_chunk(key)
+            if chunk is not None:
+                yield key, chunk
+            else:  # those that differ in time only are read together, which costs half as much
+                absent.setdefault((key[0], *key[2:]), []).append(key)
+        for group in absent.values():
+            field = self.fields[group[0][0]]
+            n = max(TOGETHER // (prod(field.chunks) * field.itemsize), 1)
+            for some in (group[i : i + n] for i in range(0, len(group), n)):
+                for key, chunk in zip(some, self._read(some), strict=True):
+                    self._keep(key, chunk)
+                    yield key, chunk
+
+    def _kept_chunk(self, key: Key) -> np.ndarray | None:
         with self._lock:
             if (chunk := self._kept.get(key)) is not None:
                 self._kept.move_to_end(key)
-                return chunk
-        chunk = self._read(key)
+            return chunk
+
+    def _keep(self, key: Key, chunk: np.ndarray) -> None:
+        if chunk.nbytes > self.most_bytes:
+            return
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = chunk
+                self._kept[key] = chunk.copy()  # else the whole of what was read with it would stay
                 self.bytes += chunk.nbytes
-            while self.bytes > self.most_bytes and self._kept:
+            while self.bytes > self.most_bytes:
                 self.bytes -= self._kept.popitem(last=False)[1].nbytes
-        return chunk
 
-    def _read(self, key: Key) -> np.ndarray:
-        field = self.fields[key[0]]
-        corner = [i * n for i, n in zip(key[1:], field.chunks, strict=True)]
+    def _read(self, keys: Sequence[Key]) -> list[np.ndarray]:
+        """Chunks that differ in time only."""
         try:
-            array = self._array(key[0])
-            self._check_there(array, field, key[1:])
-            ends = (min(at + n, size) for at, n, size in zip(corner, field.chunks, field.shape, strict=True))
-            return np.asarray(array[tuple(slice(at, end) for at, end in zip(corner, ends, strict=True))])
+            return self._decoded(keys)
         except Exception as error:
+            if len(keys) > 1:  # to find out which
+                return [chunk for key in keys for chunk in self._read([key])]
+            field, place = self.fields[keys[0][0]], keys[0][1:]
+            t, channel = (i * n for i, n in zip(place[:2], field.chunks, strict=False))
             raise ReadError(
-                f"{field.store}: position {field.name} of {field.experiment} cannot be read at frame {corner[0]}, "
-                f"channel {corner[1]} (chunk {'.'.join(map(str, key[1:]))}): {type(error).__name__}: {error}"
+                f"{field.store}: position {field.name} of {field.experiment} cannot be read at frame {t}, "
+                f"channel {channel} (chunk {'.'.join(map(str, place))}): {type(error).__name__}: {error}"
             ) from error
+
+    def _decoded(self, keys: Sequence[Key]) -> list[np.ndarray]:
+        field, array = self.fields[keys[0][0]], self._array(keys[0][0])
+        for key in keys:
+            self._check_there(array, field, key[1:])
+        corner = [i * n for i, n in zip(keys[0][1:], field.chunks, strict=True)]
+        at = tuple(slice(i, min(i + n, size)) for i, n, size in zip(corner, field.chunks, field.shape, strict=True))
+        length, frames = field.chunks[0], field.shape[0]
+        if len(keys) == 1:
+            return [np.asarray(array[at])]
+        spans = [range(key[1] * length, min((key[1] + 1) * length, frames)) for key in keys]
+        together = array.oindex[(np.concatenate([np.array(span) for span in spans]), *at[1:])]
+        return np.split(np.asarray(together), np.cumsum([len(span) for span in spans])[:-1])
 
     def _array(self, number: int) -> Any:
         if number not in self._arrays:
             field = self.fields[number]
-            self._arrays[number] = zarr.open_array(field.store, path=field.array, mode="r")
+            with zarr.config.set({"codec_pipeline.path": PIPELINE}):
+                self._arrays[number] = zarr.open_array(field.store, path=field.array, mode="r")
         return self._arrays[number]
 
     def _check_there(self, array: Any, field: Field, place: Sequence[int]) -> None:

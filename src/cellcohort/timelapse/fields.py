@@ -19,6 +19,8 @@ class Field:
         Path of the plate, and of the array of images inside it.
     shape, chunks : tuple of int
         Over (T, C, Z, Y, X), in pixels and frames; a chunk is what is decoded at once.
+    itemsize : int
+        Bytes of a pixel.
     channels : tuple of int
         The channels that make an input, in its order.
     fills : bool
@@ -35,6 +37,7 @@ class Field:
     array: str
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
+    itemsize: int
     channels: tuple[int, ...]
     fills: bool
     stamp: str

@@ -225,8 +225,8 @@ class Patches(Dataset[dict[str, Any]]):
                 for at in product(*spans):
                     key = (field_number, t // field.chunks[0], stored // field.chunks[1], *at)
                     touched.setdefault(key, []).append((number, channel))
-        for key in sorted(touched):  # in the order of the stores
-            chunk, field = self.chunks.get(key), self.chunks.fields[key[0]]
+        for key, chunk in self.chunks.each(touched):
+            field = self.chunks.fields[key[0]]
             chunk_at = [i * n for i, n in zip(key[3:], field.chunks[2:], strict=True)]
             for number, channel in touched[key]:
                 _, t, *corner = places[number]

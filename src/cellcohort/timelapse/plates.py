@@ -86,6 +86,7 @@ def _field(experiment: Experiment, name: str, position: Any) -> Field:
         array=f"{name}/{images}",
         shape=tuple(array.shape),
         chunks=tuple(array.chunks),
+        itemsize=array.dtype.itemsize,
         channels=tuple(names.index(channel) for channel in experiment.channels),
         fills=array.attrs.get("write_empty_chunks") is False and array.fill_value is not None,
         stamp=_stamp(experiment.plate / name / images),

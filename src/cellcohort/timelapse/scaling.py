@@ -70,8 +70,7 @@ def _measured(fields: Sequence[Field]) -> pa.Table:
     for number, field in enumerate(fields):
         frames = np.unique(np.linspace(0, field.shape[0] - 1, FRAMES).astype(int)).tolist()
         for channel, stored in enumerate(field.channels):
-            moments = [_moments(chunks, number, t, stored) for t in frames]
-            mean, square = np.mean(moments, axis=0)
+            mean, square = _moments(chunks, number, frames, stored)
             if not np.isfinite(square):
                 raise ValueError(
                     f"{field.store}: position {field.name} of {field.experiment} has pixels that are not finite in "
@@ -82,13 +81,16 @@ def _measured(fields: Sequence[Field]) -> pa.Table:
     return pa.Table.from_pandas(pd.DataFrame(rows), preserve_index=False)
 
 
-def _moments(chunks: Chunks, number: int, t: int, channel: int) -> tuple[float, float]:
-    """Mean of the pixels of one frame and channel, and of their squares."""
+def _moments(chunks: Chunks, number: int, frames: Sequence[int], channel: int) -> tuple[float, float]:
+    """Mean of the pixels of some frames of one channel, and of their squares."""
     field = chunks.fields[number]
     grid = [range(-(-size // n)) for size, n in zip(field.shape[2:], field.chunks[2:], strict=True)]
+    keys = [
+        (number, t // field.chunks[0], channel // field.chunks[1], *place) for t in frames for place in product(*grid)
+    ]
     total = np.zeros(3)
-    for place in product(*grid):
-        chunk = chunks.get((number, t // field.chunks[0], channel // field.chunks[1], *place))
-        image = chunk[t % field.chunks[0], channel % field.chunks[1]].astype(np.float64)
-        total += image.size, image.sum(), np.square(image).sum()
+    for key, chunk in chunks.each(keys):
+        within = [t % field.chunks[0] for t in frames if t // field.chunks[0] == key[1]]
+        images = chunk[within, channel % field.chunks[1]].astype(np.float64)
+        total += images.size, images.sum(), np.square(images).sum()
     return total[1] / total[0], total[2] / total[0]
