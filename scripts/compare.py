@@ -4,7 +4,7 @@
     uv run python scripts/compare.py sweep_of_strategies sweep_of_leaks --scores condition_probe hours_ridge
 
 Everything goes to ``comparison/`` in the first directory: ``scores.csv`` (the table), ``scores.md``,
-``report.html``, and the pictures.
+``report.html``, which opens in any browser, and ``pictures/``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import sys
 from pathlib import Path
 
 from cellcohort.comparison import arms_of, compare, markdown, read_runs, remarks, terminal
+from cellcohort.comparison.held import held
+from cellcohort.comparison.pictures import pictures, save
+from cellcohort.comparison.report import report
 from cellcohort.comparison.table import REFERENCE
 
 
@@ -25,6 +28,7 @@ def main() -> None:
     parser.add_argument(
         "--allow-different", action="store_true", help="take runs of different data or budget, and say so"
     )
+    parser.add_argument("--no-umap", action="store_true", help="only principal components, which take no time")
     options = parser.parse_args()
 
     runs, left_out = read_runs(options.directories)
@@ -40,6 +44,11 @@ def main() -> None:
     (place / "scores.md").write_text(
         markdown(table, options.reference) + "\n" + "\n".join(f"- {remark}" for remark in said) + "\n", encoding="utf-8"
     )
+    drawn = pictures(arms, table, with_umap=not options.no_umap)
+    save(drawn, place / "pictures")
+    title = f"Sampling strategies of {', '.join(directory.resolve().name for directory in options.directories)}"
+    html = report(title, arms, table, held(arms), said, drawn, options.reference)
+    (place / "report.html").write_text(html, encoding="utf-8")
     print(terminal(table, options.reference), *said, sep="\n\n")
     print(f"comparison: {place}")
 

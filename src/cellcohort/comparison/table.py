@@ -153,6 +153,11 @@ def reference_of(arm: Arm, arms: Sequence[Arm], reference: str) -> Arm | None:
     return alike[0] if len(alike) == 1 else None
 
 
+def rows_of(table: pd.DataFrame) -> list[Any]:
+    """The rows of a table, with its columns as attributes."""
+    return list(table.itertuples())
+
+
 def _values(arm: Arm) -> pd.DataFrame:
     parts = [run.scores.assign(seed=seed, arm=arm.name) for seed, run in arm.runs.items()]
     return pd.concat(parts, ignore_index=True)

@@ -29,7 +29,7 @@ def terminal(table: pd.DataFrame, reference: str) -> str:
         text = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
         ]
-        blocks.append("\n".join([f"{score} ({better(rows)})", *(f"  {line}" for line in text), *_notes(rows)]))
+        blocks.append("\n".join([f"{score} ({better(rows)})", *(f"  {line}" for line in text), *notes(rows)]))
     return "\n\n".join(blocks)
 
 
@@ -38,7 +38,7 @@ def markdown(table: pd.DataFrame, reference: str) -> str:
     lines = ["| score | " + " | ".join(_head(reference)) + " |", "|" + "---|" * (len(HEAD) + 1)]
     for score, rows in table.groupby("score", sort=False):
         lines += [f"| {score} ({better(rows)}) | " + " | ".join(_cells(row)) + " |" for _, row in rows.iterrows()]
-        lines += [f"| {score} | {note.strip()} |" + " |" * (len(HEAD) - 1) for note in _notes(rows)]
+        lines += [f"| {score} | {note.strip()} |" + " |" * (len(HEAD) - 1) for note in notes(rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -103,7 +103,8 @@ def _cells(row: pd.Series) -> list[str]:
     ]
 
 
-def _notes(rows: pd.DataFrame) -> list[str]:
+def notes(rows: pd.DataFrame) -> list[str]:
+    """What evaluation said of a score, once, with the strategies that it is said of where it is not all."""
     said: dict[str, list[str]] = {}
     for row in rows.itertuples():
         if row.note:

@@ -1,0 +1,77 @@
+"""All pictures of a comparison, each with its name, its group and what it says in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from cellcohort.comparison import maps, plots
+from cellcohort.comparison.table import Arm, rows_of
+from cellcohort.comparison.text import better, interval
+
+
+class Picture(NamedTuple):
+    """A picture: `group` is the part of the report that it stands in, `words` what it says to whoever cannot see it."""
+
+    group: str
+    name: str
+    words: str
+    figure: Figure
+
+
+def pictures(arms: Sequence[Arm], table: pd.DataFrame, with_umap: bool = True) -> list[Picture]:
+    """Draw everything there is data for."""
+    with plots.styled():
+        return list(_pictures(arms, table, with_umap))
+
+
+def _pictures(arms: Sequence[Arm], table: pd.DataFrame, with_umap: bool) -> Iterator[Picture]:
+    for score, rows in table.groupby("score", sort=False):
+        yield Picture("scores", str(score), _in_words(rows), plots.score_plot(rows))
+    for title, figure in plots.knob_plots(arms, table):
+        yield Picture("curves", title, f"{title}; the numbers are in the table.", figure)
+    for name in plots.measured(arms):
+        steps = plots.step_plot(arms, name)
+        if steps is not None:
+            yield Picture("steps", name, f"{name} of every strategy against the step.", steps)
+    for arm in arms:
+        yield from _maps(arm, with_umap)
+
+
+def save(drawn: Sequence[Picture], directory: Path) -> None:
+    """Write the pictures as PNG files, named after their group and what they show."""
+    directory.mkdir(exist_ok=True)
+    with plots.styled():
+        for picture in drawn:
+            name = "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in picture.name)
+            picture.figure.savefig(directory / f"{picture.group}-{name}.png", dpi=130)
+
+
+def _maps(arm: Arm, with_umap: bool) -> Iterator[Picture]:
+    seed = min(arm.runs)
+    cells = maps.some_cells(arm.runs[seed])
+    if cells is None:
+        return
+    embeddings = np.stack(cells["embedding"].to_list()).astype(np.float64)
+    ways = {"PCA": maps.principal_components(embeddings)}
+    found = maps.umap(embeddings) if with_umap else None
+    if found is not None:
+        ways["UMAP"] = found
+    for way, places in ways.items():
+        for label in maps.LABELS:
+            if label in cells and cells[label].notna().any():
+                title = f"{arm.name}, seed {seed}: {way} by {label}"
+                words = (
+                    f"{len(cells)} held-out cells of {arm.name}, seed {seed}, in two dimensions by {way}, by {label}."
+                )
+                yield Picture("maps", title, words, plots.map_plot(places, cells[label].reset_index(drop=True), title))
+
+
+def _in_words(rows: pd.DataFrame) -> str:
+    said = [f"{row.strategy} {interval(row.mean, row.low, row.high)}" for row in rows_of(rows)]
+    return f"{rows['score'].iloc[0]}, {better(rows)}: {'; '.join(said)}."

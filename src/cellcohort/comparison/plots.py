@@ -1,0 +1,160 @@
+"""Pictures of a comparison. Shapes and words carry all that colours do; colours are those of Okabe and Ito (2008)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from cellcohort.comparison.runs import FinishedRun
+from cellcohort.comparison.statistics import estimate
+from cellcohort.comparison.table import BETTER, REFERENCE, WORSE, Arm, rows_of
+
+COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C7A00")
+SHAPES = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">")
+LINES = ("-", "--", "-.", ":")
+VERDICTS = {BETTER: ("^", "#0072B2", "#0072B2"), WORSE: ("v", "#D55E00", "#D55E00")}  # shape, edge, face
+OPEN = ("o", "#444444", "white")
+REFERENCE_MARK, BASELINE = ("D", "#000000", "#000000"), ("x", "#666666", "#666666")
+WIDTH = 4.6  # inches: readable at the width of a phone
+STYLE = {
+    **{"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False},
+    **{"svg.fonttype": "none", "font.family": "sans-serif", "legend.frameon": False},
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The style of all pictures, for as long as they are drawn and saved."""
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        yield
+
+
+def score_plot(rows: pd.DataFrame) -> Figure:
+    """One score: mean and 95 % interval of each strategy and baseline, the reference as a line.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame
+        The rows of that score in the table of :func:`cellcohort.comparison.compare`.
+    """
+    figure = Figure(figsize=(WIDTH, 0.8 + 0.27 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for y, row in enumerate(rows_of(rows)):
+        shape, edge, face = VERDICTS.get(str(row.verdict), OPEN)
+        if row.representation != "model":
+            shape, edge, face = BASELINE
+        elif row.strategy == REFERENCE:
+            shape, edge, face = REFERENCE_MARK
+            axes.axvline(row.mean, color="#999999", linewidth=0.8, zorder=0)
+        if row.high > row.low:
+            axes.plot([row.low, row.high], [y, y], color=edge, linewidth=1.5)
+        axes.plot(row.mean, y, marker=shape, color=edge, markerfacecolor=face, markersize=6, linestyle="none")
+    axes.set_yticks(range(len(rows)), [str(name) for name in rows["strategy"]])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    higher = bool(rows["higher_is_better"].iloc[0])
+    axes.set_title(f"{rows['score'].iloc[0]} ({'right' if higher else 'left'} is better)", loc="left")
+    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    return figure
+
+
+def step_plot(arms: Sequence[Arm], name: str) -> Figure | None:
+    """A column of metrics.csv against the step, as the mean over seeds; None where no run has two values."""
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    axes, drawn = figure.subplots(), False
+    for arm, (colour, shape, line) in zip(arms, _looks(), strict=False):
+        mean = _over_seeds(arm, name)
+        if len(mean) > 1:
+            every = max(1, len(mean) // 8)
+            axes.plot(mean.index, mean, color=colour, marker=shape, linestyle=line, markevery=every, label=arm.name)
+            drawn = True
+    axes.set_xlabel("step")
+    axes.set_title(f"{name}, mean over seeds", loc="left")
+    if not drawn:
+        return None
+    figure.legend(loc="outside lower left", ncols=2, fontsize=8)
+    return figure
+
+
+def measured(arms: Sequence[Arm]) -> list[str]:
+    """Columns of metrics.csv that are the same thing for every strategy, and were taken more than once."""
+    names = [_metrics(run) for arm in arms for run in arm.runs.values()]
+    columns = dict.fromkeys(str(name) for metrics in names for name in metrics)
+    alike = [name for name in columns if name == "val/loss" or name.startswith("eval/")]
+    return [name for name in alike if any(metrics[name].count() > 1 for metrics in names if name in metrics)]
+
+
+def knob_plots(arms: Sequence[Arm], table: pd.DataFrame) -> list[tuple[str, Figure]]:
+    """Every score against the one numeric option in which the arms of a strategy differ, such as the leak."""
+    plots: list[tuple[str, Figure]] = []
+    for name in dict.fromkeys(arm.strategy for arm in arms):
+        own = [arm for arm in arms if arm.strategy == name]
+        if len(own) < 2 or any(len(arm.knobs) != 1 or arm.others != own[0].others for arm in own):
+            continue
+        (knob,) = own[0].knobs
+        if all(isinstance(arm.knobs[knob], int | float) for arm in own):
+            values = {arm.name: float(arm.knobs[knob]) for arm in own}
+            plots += [
+                (f"{rows['score'].iloc[0]} against {knob} of {name}", _knob(rows, values, knob, name))
+                for _, rows in table.groupby("score", sort=False)
+            ]
+    return plots
+
+
+def _knob(rows: pd.DataFrame, values: dict[str, float], knob: str, name: str) -> Figure:
+    figure = Figure(figsize=(WIDTH, 2.8), layout="constrained")
+    axes = figure.subplots()
+    own = rows[rows["strategy"].isin(values)]
+    own = own.assign(knob=own["strategy"].map(values)).sort_values("knob")
+    axes.plot(own["knob"], own["mean"], color="#0072B2", marker="o", label=name)
+    axes.vlines(own["knob"], own["low"], own["high"], color="#0072B2")
+    beside = rows[(rows["strategy"] == REFERENCE) & (rows["representation"] == "model")]
+    for row in rows_of(beside):
+        axes.axhline(row.mean, color="#000000", linestyle="--", label=f"{REFERENCE}, with its interval")
+        axes.axhspan(row.low, row.high, color="#999999", alpha=0.25, linewidth=0)
+    axes.set_xlabel(knob)
+    axes.set_title(str(rows["score"].iloc[0]), loc="left")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def map_plot(places: np.ndarray, labels: pd.Series, title: str) -> Figure:
+    """Cells at their places in two dimensions, by a label (shape and colour) or a number (dark to light)."""
+    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained", dpi=110)
+    axes = figure.subplots()
+    if pd.api.types.is_numeric_dtype(labels):
+        dots: Any = axes.scatter(places[:, 0], places[:, 1], c=labels, cmap="cividis", s=7, linewidths=0)
+        figure.colorbar(dots, label=str(labels.name), location="bottom", shrink=0.8, aspect=30)
+    else:
+        known = sorted(map(str, labels.dropna().unique()))
+        for label, (colour, shape, _) in zip(known, _looks(), strict=False):
+            own = places[(labels.astype(str) == label).to_numpy()]
+            axes.scatter(own[:, 0], own[:, 1], color=colour, marker=shape, s=11, linewidths=0, alpha=0.7, label=label)
+        figure.legend(loc="outside lower left", ncols=3, fontsize=8, markerscale=1.6)
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(title, loc="left")
+    return figure
+
+
+def _looks() -> Iterator[tuple[str, str, str]]:
+    """Colour, shape and line of one thing after the other, without end; colour with shape repeats after 40."""
+    return zip(cycle(COLOURS), cycle(SHAPES), cycle(LINES), strict=False)
+
+
+def _metrics(run: FinishedRun) -> pd.DataFrame:
+    path = run.directory / "metrics.csv"
+    return pd.read_csv(path) if path.exists() else pd.DataFrame()
+
+
+def _over_seeds(arm: Arm, name: str) -> pd.Series:
+    of_runs = [_metrics(run) for run in arm.runs.values()]
+    series = [each.dropna(subset=[name]).groupby("step")[name].last() for each in of_runs if name in each]
+    together = pd.concat(series, axis=1).dropna() if series else pd.DataFrame()
+    return together.apply(lambda row: estimate(row).mean, axis=1) if len(together) else pd.Series(dtype=float)

@@ -1,0 +1,180 @@
+"""One HTML file with a whole comparison: it opens from disk, asks the network for nothing, and fits a phone."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+import pandas as pd
+
+from cellcohort.comparison import plots
+from cellcohort.comparison.pictures import Picture
+from cellcohort.comparison.table import BETTER, OPEN, WORSE, Arm, rows_of
+from cellcohort.comparison.text import better, interval, notes, number
+
+MARKS = {BETTER: "▲ ", WORSE: "▼ ", OPEN: "○ "}
+GROUPS = {
+    "curves": ("How much of it", "Each score against the option that was varied, with 95 % intervals."),
+    "steps": ("Along the training", "The same validation batches for every strategy; mean over seeds."),
+    "maps": ("Maps of the embedding", "Held-out cells of one run of each strategy. A map shows what is near what; "
+             "it is no test."),
+}  # fmt: skip
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"  # the browser itself refuses any request
+CSS = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; margin: 0 auto; max-width: 75rem;
+  padding: 0 1rem 3rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; border-bottom: 1px solid #999; margin-top: 2.5rem; }
+h3 { font-size: 1rem; margin-bottom: .2rem; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1rem; }
+figure { margin: 0; } img { width: 100%; height: auto; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; width: 100%; }
+th, td { text-align: left; padding: .2rem .6rem; border-bottom: 1px solid #ddd; white-space: nowrap; }
+th:first-child { position: sticky; left: 0; background: #fff; }
+p.note { color: #444; font-size: .85rem; margin: .2rem .6rem; }
+tr.called { font-weight: 600; } nav a { margin-right: 1rem; }
+a:focus-visible, .wide:focus-visible, summary:focus-visible { outline: 3px solid #0072b2; }
+"""
+
+
+def report(
+    title: str, arms: Sequence[Arm], table: pd.DataFrame, held: pd.DataFrame, remarks: Sequence[str],
+    pictures: Sequence[Picture], reference: str,
+) -> str:  # fmt: skip
+    """Write the report.
+
+    Parameters
+    ----------
+    title : str
+        What was compared.
+    arms, table, held
+        What :func:`arms_of`, :func:`compare` and :func:`held` gave.
+    remarks : sequence of str
+        What one must know to read the table.
+    pictures : sequence of Picture
+        From :func:`cellcohort.comparison.pictures.pictures`.
+    reference : str
+        The strategy that others were compared with.
+
+    Returns
+    -------
+    str
+        The HTML document.
+    """
+    shown = [group for group in GROUPS if any(picture.group == group for picture in pictures)]
+    links = {"short": "In short", "scores": "Scores", "held": "What batches held"} | {g: GROUPS[g][0] for g in shown}
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        f"<title>{escape(title)}</title><style>{CSS}</style></head><body>",
+        f"<header><h1>{escape(title)}</h1><nav>",
+        *(f'<a href="#{key}">{escape(text)}</a>' for key, text in links.items()),
+        '</nav></header><main><section id="short"><h2>In short</h2>',
+        _list(verdicts(table, reference)),
+        "<h3>How to read this</h3>",
+        _list([*_about(arms), *remarks]),
+        '</section><section id="scores"><h2>Scores</h2>',
+        f"<p>▲ better than {escape(reference)}, ▼ worse, ○ not told apart, ◆ {escape(reference)} itself, "
+        "x baselines without training. Bars are 95 % intervals over seeds.</p>",
+        _grid(pictures, "scores"),
+        "<h3>The numbers</h3>",
+        *(_scores(str(score), rows, reference) for score, rows in table.groupby("score", sort=False)),
+        '</section><section id="held"><h2>What batches held</h2>',
+        "<p>Means over the batches of every rank and seed, with the least and the most of any batch.</p>",
+        *(_held(arm, held[held["strategy"] == arm.name], table) for arm in arms),
+        "</section>",
+    ]
+    for group in shown:
+        heading, text = GROUPS[group]
+        parts += [f'<section id="{group}"><h2>{heading}</h2><p>{text}</p>', _grid(pictures, group), "</section>"]
+    return "\n".join([*parts, "</main></body></html>"]) + "\n"
+
+
+def verdicts(table: pd.DataFrame, reference: str) -> list[str]:
+    """What can be said of each strategy that was tested, in a sentence."""
+    said = []
+    for strategy, rows in table[table["verdict"] != ""].groupby("strategy", sort=False):
+        of = {verdict: rows.loc[rows["verdict"] == verdict, "score"].tolist() for verdict in (BETTER, WORSE, OPEN)}
+        found = [f"{MARKS[kind]}{kind} on: {', '.join(names)}" for kind, names in of.items() if names]
+        said.append(f"{strategy}, against {reference}: {'; '.join(found)}.")
+    return said or ["Nothing was tested, so nothing can be said of any strategy."]
+
+
+def _about(arms: Sequence[Arm]) -> list[str]:
+    runs = [run for arm in arms for run in arm.runs.values()]
+    steps = sorted({run.steps for run in runs})
+    return [f"{len(runs)} runs of {len(arms)} strategies, {', '.join(map(str, steps))} steps each."]
+
+
+def _list(items: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
+
+
+def _grid(pictures: Sequence[Picture], group: str) -> str:
+    own = [picture for picture in pictures if picture.group == group]
+    return '<div class="grid">' + "".join(f"<figure>{_image(picture)}</figure>" for picture in own) + "</div>"
+
+
+def _image(picture: Picture) -> str:
+    """Lines as SVG, which stays sharp; maps of many cells as PNG, which stays small."""
+    kind, mime = ("png", "png") if picture.group == "maps" else ("svg", "svg+xml")
+    file = io.BytesIO()
+    with plots.styled():
+        picture.figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    data = base64.b64encode(file.getvalue()).decode()
+    return f'<img alt="{escape(picture.words)}" src="data:image/{mime};base64,{data}">'
+
+
+def _table(caption: str, head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """A table that scrolls sideways where it is too wide; each row has a class."""
+    cells = "".join(f'<th scope="col">{escape(title)}</th>' for title in head)
+    body = ""
+    for kind, (first, *rest) in rows:
+        body += f'<tr class="{kind}"><th scope="row">{escape(first)}</th>'
+        body += "".join(f"<td>{escape(cell)}</td>" for cell in rest) + "</tr>"
+    label = escape(caption)
+    return (
+        f'<h3>{label}</h3><div class="wide" tabindex="0" role="region" aria-label="{label}">'
+        f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _scores(score: str, rows: pd.DataFrame, reference: str) -> str:
+    head = [
+        "strategy",
+        "mean [95 %]",
+        f"minus {reference} [95 %]",
+        "p (Holm)",
+        "seeds",
+        "steps",
+        f"against {reference}",
+    ]
+    lines = []
+    for row in rows_of(rows):
+        verdict = str(row.verdict)
+        difference = interval(row.difference, row.difference_low, row.difference_high, "+")
+        cells = [str(row.strategy), interval(row.mean, row.low, row.high), difference, number(row.p_holm)]
+        cells += [str(row.n), str(row.steps), f"{MARKS.get(verdict, '')}{verdict}"]
+        lines.append(("called" if verdict in (BETTER, WORSE) else "", cells))
+    said = "".join(f'<p class="note">{escape(note.strip())}</p>' for note in notes(rows))
+    return _table(f"{score} ({better(rows)})", head, lines) + said
+
+
+def _held(arm: Arm, rows: pd.DataFrame, table: pd.DataFrame) -> str:
+    lines = [
+        ("", (str(row.quantity), _share(row.asked), _share(row.held), f"{_share(row.least)} to {_share(row.most)}"))
+        for row in rows_of(rows)
+    ]
+    own = table[table["strategy"] == arm.name]
+    scores = [f"{row.score} {interval(row.mean, row.low, row.high)} {row.verdict}".rstrip() for row in rows_of(own)]
+    beside = "<details><summary>Its scores</summary>" + _list(scores) + "</details>"
+    return "<div>" + _table(arm.name, ("a batch", "asked", "held", "least to most"), lines) + beside + "</div>"
+
+
+def _share(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.3g}"
