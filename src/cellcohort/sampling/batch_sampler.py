@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class BatchSampler:
             )
         self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
 
-    def for_rank(self, rank: int, world_size: int) -> BatchSampler:
+    def for_rank(self, rank: int, world_size: int) -> Self:
         """The sampler of another rank; shares the index of this one wherever it is the same."""
         twin = copy.copy(self)
         if self.scope == "global" and world_size != self.world_size:

@@ -84,17 +84,22 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
                 f"batches of batch_size={batch_size} cannot be cut from a window of {rows} rows ({name}); "
                 f"use a batch_size such as {', '.join(map(str, near))}, or another preload_nchunks."
             )
-        in_store = int(self._rows(cells).max()) // self.chunk_size + 1
+        in_store = (len(cells) - 1 if cells.rows is None else int(cells.rows.max())) // self.chunk_size + 1
         if self.preload_nchunks > in_store:
             raise ValueError(
                 f"a window of preload_nchunks={self.preload_nchunks} is larger than the store, which has {in_store} "
                 f"chunks of {self.chunk_size} rows; use preload_nchunks={in_store} at most, or a smaller chunk_size."
             )
 
-    @staticmethod
-    def _rows(cells: CellTable) -> np.ndarray:
-        """Row of the store that each cell is in."""
-        return np.arange(len(cells)) if cells.rows is None else cells.rows
+    @property
+    def rows(self) -> np.ndarray:
+        """Row of the store that each cell is in, int (n_cells,)."""
+        return np.arange(len(self.cells)) if self.cells.rows is None else self.cells.rows
+
+    @property
+    def least_amplification(self) -> float:
+        """The least rows read per row used with which all cells of a kind can be drawn equally often."""
+        return 1.0
 
     @property
     def per_window(self) -> int:
@@ -123,7 +128,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
 
     def validate(self, n_obs: int) -> None:
         """Raise ValueError where a store of `n_obs` rows is not the one that the cells are of."""
-        needed = int(self._rows(self.cells).max()) + 1
+        needed = len(self.cells) if self.cells.rows is None else int(self.cells.rows.max()) + 1
         if n_obs < needed or (self.cells.rows is None and n_obs != needed):
             raise ValueError(
                 f"the loader has {n_obs} rows, but the cells of the sampler are in {needed} rows; give both the "
@@ -143,7 +148,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
 
     def load_request(self, positions: np.ndarray, n_obs: int) -> LoadRequest:
         """The chunks that hold some batches, (n_batches, batch_size), and where in them their cells are."""
-        rows = self._rows(self.cells)[positions] if self.cells.rows is not None else positions
+        rows = positions if self.cells.rows is None else self.cells.rows[positions]
         chunks = np.unique(rows // self.chunk_size)
         begin, end = chunks * self.chunk_size, np.minimum((chunks + 1) * self.chunk_size, n_obs)
         offset = np.cumsum(end - begin) - (end - begin) - begin

@@ -40,3 +40,8 @@ class ChunkedBatchSampler(ChunkSampler):
     def per_window(self) -> int:
         """Batches that are cut from one window."""
         return self._schedule.per_window
+
+    @property
+    def least_amplification(self) -> float:
+        """The least rows read per row used with which all cells of a stratum can be drawn equally often."""
+        return self._schedule.least_amplification

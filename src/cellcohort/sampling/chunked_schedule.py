@@ -104,6 +104,14 @@ class ChunkedSchedule(Schedule):
         """Batches cut from one window."""
         return self._rota.n_batches
 
+    @property
+    def least_amplification(self) -> float:
+        """Rows read per row used if a chunk is read as often as the cells of its hungriest stratum are drawn."""
+        census, drawn = self._census, self._plan.total / len(self._plan)
+        often = np.zeros(census.n_chunks)
+        np.maximum.at(often, census.chunk, (drawn / self._strata.size)[census.stratum])
+        return float(often.sum() * self._chunk_size / self._places)
+
     def draw(self, epoch: int, number: int, share: int = 0, shares: int = 1) -> np.ndarray:
         """Positions of a batch, or of every `shares`-th of its places; int64 of shape (places / shares,)."""
         window, place = divmod(number, self.per_window)

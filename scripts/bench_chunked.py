@@ -1,0 +1,244 @@
+"""Speed and exactness of batches cut from chunks, against annbatch's own samplers and reading row by row, in one run.
+
+    python scripts/bench_chunked.py [--rows 200000] [--features 512] [--rounds 5] [--sparse]
+
+A store of 64-row chunks, dense or sparse, with 5 experiments, 4 conditions at 70/20/8/2 % and hours 0 to 48 in half
+hours; 4,096 rows in memory, batches of 256. Rows per second are medians over rounds in which every sampler has a turn,
+and ratios are to annbatch's RandomSampler in the same round. `error` is the largest number of cells by which a batch
+misses its quota of the leading experiment, of a condition or of the time window (below 1 is rounding).
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import annbatch
+import annbatch.abc
+import anndata
+import numpy as np
+import pandas as pd
+import zarr
+from annbatch.samplers import ClassSampler, RandomSampler, WeightedClassSampler
+from annbatch.types import LoadRequest
+from scipy import sparse
+
+from cellcohort.cells import CellTable
+from cellcohort.sampling import (
+    BatchSampler,
+    ChunkedBatchSampler,
+    ConditionBalanced,
+    ExperimentAware,
+    TemporallyEnriched,
+)
+from cellcohort.sampling.axis import Axis
+from cellcohort.sampling.coverage import coverage
+from cellcohort.sampling.reading import reading
+from cellcohort.store import decoding
+
+BATCH, CHUNK, PRELOAD = 256, 64, 64
+AXES: dict[str, list[str]] = {
+    "experiment": ["experiment"],
+    "condition": ["condition"],
+    "experiment, condition": ["experiment", "condition"],
+    "all three": ["experiment", "condition", "temporal"],
+}
+MADE: dict[str, Callable[[float], Axis]] = {
+    "experiment": lambda leaky: ExperimentAware(leaky),
+    "condition": lambda _: ConditionBalanced(),
+    "temporal": lambda _: TemporallyEnriched(),
+}
+
+
+def make_frame(n: int) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "experiment": pd.Categorical.from_codes(rng.integers(0, 5, n), pd.Index([f"e{i}" for i in range(5)])),
+            "condition": pd.Categorical.from_codes(
+                np.searchsorted([0.7, 0.9, 0.98], rng.random(n)), pd.Index(list("abcd"))
+            ),
+            "hours_post_infection": rng.integers(0, 97, n) / 2,
+        }
+    )
+
+
+def prepared(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows as a prepared store has them: grouped by what the axes tell apart, shuffled inside."""
+    return frame.sort_values(["experiment", "condition", "hours_post_infection"], kind="stable").reset_index(drop=True)
+
+
+def write(path: Path, n: int, features: int, is_sparse: bool) -> Any:
+    """A store of numbers as an expression profile has them; the order of its rows does not matter."""
+    rng, group = np.random.default_rng(1), zarr.open_group(path, mode="w", zarr_format=3)
+    if is_sparse:
+        matrix = sparse.random(n, features, density=0.1, format="csr", dtype=np.float32, random_state=1)
+        annbatch.write_sharded(group, anndata.AnnData(matrix), n_obs_per_chunk=CHUNK, shard_size=64 * CHUNK)
+        with decoding():
+            return anndata.io.sparse_dataset(group["X"])
+    array = group.create_array("X", shape=(n, features), dtype="float32", chunks=(CHUNK, features),
+                               shards=(64 * CHUNK, features))  # fmt: skip
+    for begin in range(0, n, 64 * CHUNK):
+        size = min(64 * CHUNK, n - begin)
+        array[begin : begin + size] = np.log1p(rng.poisson(0.5, (size, features)).astype(np.float32))
+    with decoding():
+        return zarr.open_array(path / "X", mode="r")
+
+
+class RowByRow(annbatch.abc.Sampler):
+    """The batches of a `BatchSampler`, each row asked for by itself."""
+
+    batch_size, shuffle = BATCH, False
+
+    def __init__(self, sampler: BatchSampler) -> None:
+        self._sampler = sampler
+
+    def n_batches(self, n_obs: int) -> int:
+        return len(self._sampler)
+
+    def validate(self, n_obs: int) -> None: ...
+
+    def _sample(self, n_obs: int) -> Iterator[LoadRequest]:
+        for step in range(len(self._sampler)):
+            rows = np.sort(self._sampler.batch(0, step))
+            yield {"requests": rows, "splits": [np.arange(len(rows))]}
+
+
+@dataclass
+class Arm:
+    """Something to measure: how a pass is made, and how many batches of it are timed."""
+
+    name: str
+    make: Callable[[], annbatch.abc.Sampler]
+    batches: int
+    sampler: ChunkedBatchSampler | None = None
+    axes: tuple[str, ...] = ()
+
+
+def arms(frame: pd.DataFrame, cells: CellTable, leaky: float) -> list[Arm]:
+    n = len(frame)
+    sizes: dict[str, Any] = {"chunk_size": CHUNK, "preload_nchunks": PRELOAD, "batch_size": BATCH}
+    by_class: dict[str, Any] = {"classes": pd.Categorical(frame.condition), "num_samples": n, "drop_last": True}
+    found = [Arm("RandomSampler", lambda: RandomSampler(**sizes, drop_last=True, rng=np.random.default_rng(0)), 160)]
+    for kind in (ClassSampler, WeightedClassSampler):
+
+        def make(kind: Any = kind) -> annbatch.abc.Sampler:
+            return kind(**sizes, **by_class, rng=np.random.default_rng(0))
+
+        try:
+            next(make().sample(n))
+        except ValueError as error:
+            print(f"  {kind.__name__}: {error}")
+            continue
+        found.append(Arm(kind.__name__, make, 160))
+    for name, axes in AXES.items():
+        made = {axis: MADE[axis](leaky) for axis in axes}
+        try:
+            sampler = ChunkedBatchSampler(cells, made, BATCH, CHUNK, PRELOAD)
+        except ValueError as error:
+            print(f"  {name}: {error}")
+            continue
+        found.append(Arm(f"chunked, {name}", lambda s=sampler: s, 160, sampler, tuple(axes)))  # type: ignore[misc]
+    every = BatchSampler(cells, {axis: MADE[axis](leaky) for axis in AXES["all three"]}, BATCH)
+    return [*found, Arm("row by row, all three", lambda: RowByRow(every), 4)]
+
+
+def speed(array: Any, arm: Arm) -> float:
+    """Rows per second, the making of the first window not counted."""
+    batches = iter(annbatch.Loader(batch_sampler=arm.make(), preload_to_gpu=False).add_dataset(array))
+    start, n = time.perf_counter(), 0
+    for _ in range(arm.batches):
+        n += next(batches)["X"].shape[0]
+    batches.close()
+    return n / (time.perf_counter() - start)
+
+
+def amplification(sampler: annbatch.abc.Sampler, n: int, windows: int = 20) -> tuple[float, list[np.ndarray]]:
+    """Rows read per row delivered, and the rows of every batch."""
+    read, batches = 0, []
+    for _, request in zip(range(windows), sampler.sample(n), strict=False):
+        asked = request["requests"]
+        one_by_one = isinstance(asked, np.ndarray) and asked.dtype != object
+        rows = asked if one_by_one else np.concatenate([np.arange(run.start, run.stop) for run in asked])
+        read += len(np.unique(rows // CHUNK)) * CHUNK if one_by_one else len(rows)
+        batches += [rows[split] for split in request["splits"]]
+    return read / sum(map(len, batches)), batches
+
+
+def error(frame: pd.DataFrame, batches: list[np.ndarray], arm: Arm, leaky: float) -> float:
+    """The most cells by which a batch misses a quota of the arm's axes, or an even share of the conditions."""
+    condition, worst = frame.condition.cat.codes.to_numpy(), 0.0
+    experiment, hours = frame.experiment.cat.codes.to_numpy(), frame.hours_post_infection.to_numpy()
+    for number, rows in enumerate(batches):
+        if "condition" in arm.axes or not arm.axes:
+            worst = max(worst, np.abs(np.bincount(condition[rows], minlength=4) - len(rows) / 4).max())
+        if arm.sampler is not None:
+            asked = arm.sampler.asked(arm.sampler.epoch, number)
+            if asked.experiment is not None:
+                worst = max(worst, abs((experiment[rows] == asked.experiment).sum() - len(rows) * (1 - leaky)))
+            if "temporal" in arm.axes:
+                near = np.abs(hours[rows] - asked.focal_hours) <= asked.window_hours + 1e-4
+                worst = max(worst, abs(near.sum() - len(rows) * asked.inside))
+    return worst
+
+
+def planning(sampler: ChunkedBatchSampler) -> float:
+    """Microseconds per batch for choosing chunks and cells and for writing the requests; the best of three epochs."""
+    best = np.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        n = sum(len(request["splits"]) for request in sampler.sample(len(sampler.cells)))
+        best = min(best, (time.perf_counter() - start) / n)
+    return best * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--features", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--leaky", type=float, default=0.0)
+    parser.add_argument("--sparse", action="store_true")
+    options = parser.parse_args()
+    frame = make_frame(options.rows)
+    with tempfile.TemporaryDirectory() as folder:
+        array = write(Path(folder) / "store.zarr", options.rows, options.features, options.sparse)
+        for layout, table in {"(i) prepared": prepared(frame), "(ii) random order": frame}.items():
+            print(f"{layout}, {'sparse' if options.sparse else 'dense'}, leaky {options.leaky:g}")
+            report(array, table, options.rounds, options.leaky)
+
+
+def report(array: Any, frame: pd.DataFrame, rounds: int, leaky: float) -> None:
+    cells = CellTable.from_frame(frame)
+    measured = arms(frame, cells, leaky)
+    speeds = np.array([[speed(array, arm) for arm in measured] for _ in range(rounds)])
+    print(
+        f"  {'':<32}{'rows/s':>9}{'x Random':>10}{'rows read':>11}{'least':>7}{'error':>7}"
+        f"{'us/batch':>10}{'coverage':>10}{'shared':>8}{'max rows':>9}"
+    )
+    for arm, rate in zip(measured, speeds.T, strict=True):
+        ratio = np.median(rate / speeds[:, 0])
+        if arm.sampler is not None:
+            arm.sampler.set_epoch(0)
+        read, batches = amplification(arm.make(), len(frame))
+        line = f"  {arm.name:<32}{np.median(rate):>9,.0f}{ratio:>10.3f}{read:>11.2f}"
+        missed = error(frame, batches, arm, leaky) if "row by row" not in arm.name else 0.0
+        if arm.sampler is None:
+            print(f"{line}{'':>7}{missed:>7.1f}")
+            continue
+        cost = reading(arm.sampler)
+        by_row = coverage(BatchSampler(cells, arm.sampler.axes, BATCH)).share
+        print(
+            f"{line}{cost.least:>7.2f}{missed:>7.1f}{planning(arm.sampler):>10.0f}"
+            f"{coverage(arm.sampler).share / by_row:>10.3f}{cost.shared:>8.2%}{cost.most_rows:>9,}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
