@@ -170,7 +170,8 @@ def _report(failed: Mapping[str, BaseException], directory: Path, n_jobs: int) -
     lines = [f"{len(failed)} of {n_jobs} jobs failed:"]
     for name, error in failed.items():
         kept = sorted((directory / name).glob("error-rank*.txt"), key=os.path.getmtime)  # the first is the cause
-        lines.append(f"  {name}: {type(error).__name__}: {error}" + (f"\n    traceback: {kept[0]}" if kept else ""))
+        said = f"  {name}: {type(error).__name__}: {' '.join(str(error).split())}"
+        lines.append(said + (f"\n    traceback: {kept[0]}" if kept else ""))
     again = [argument for argument in sys.argv if not argument.startswith("hydra.sweep.dir=")]
     command = shlex.join(["python", *again, f"hydra.sweep.dir={directory}"])
     return "\n".join([*lines, f"To run only these again: {command}"])

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+import wandb_file
+from cellcohort.ledger import read_about
+
+Train = Callable[..., Path]
+Start = Callable[..., subprocess.CompletedProcess[str]]
+ONLY_TRAIN = ("evaluation=none", "trainer.max_epochs=1")
+
+
+@pytest.fixture
+def sweep(train: Train, tmp_path: Path) -> Callable[..., Path]:
+    """``sweep(*arguments)``: the directory of a sweep of quick jobs, always the same one."""
+
+    def run(*arguments: str) -> Path:
+        train("-m", *ONLY_TRAIN, "hydra.sweep.dir=sweep", *arguments)
+        return tmp_path / "sweep"
+
+    return run
+
+
+@pytest.fixture
+def start(quick: tuple[str, ...], tmp_path: Path) -> Start:
+    """``start(*arguments)``: scripts/train.py in a process of its own."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        script = Path(__file__).parents[1] / "scripts" / "train.py"
+        command = [sys.executable, str(script), *arguments, *quick, *ONLY_TRAIN, "hydra.sweep.dir=sweep"]
+        settings = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
+        return subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=300)
+
+    return run
+
+
+def times(directory: Path) -> dict[str, int]:
+    """When each job of a sweep finished."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in directory.glob("*/finished")}
+
+
+def test_a_finished_job_is_skipped_whatever_its_place_in_the_sweep(sweep: Callable[..., Path]) -> None:
+    first = times(sweep("sampler=random,[experiment_aware,temporal]"))
+    assert set(first) == {"random-s0", "experiment-temporal-s0"}
+    more = times(sweep("sampler=[experiment_aware,temporal],temporal", "seed=0"))
+    assert set(more) == {*first, "temporal-s0"}
+    assert {name: more[name] for name in first} == first
+    assert times(sweep("sampler=random,temporal")) == more
+
+
+def test_lists_can_be_values_of_a_sweep(sweep: Callable[..., Path]) -> None:
+    directory = sweep("sampler=random", "data.tau_hours=[0.5,1.0],[0.5,2.0]")
+    files = directory.glob("*/config.yaml")
+    taus = {file.parent.name: yaml.safe_load(file.read_text())["data"]["tau_hours"] for file in files}
+    assert taus == {"random-s0-tau_hours0.5_1.0": [0.5, 1.0], "random-s0-tau_hours0.5_2.0": [0.5, 2.0]}
+
+
+def test_a_failed_job_is_named_does_not_stop_others_and_is_done_again(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = "trainer.gradient_clip_val=wrong,1.0"
+    with pytest.raises(SystemExit) as stop:
+        sweep("sampler=random,temporal", wrong)
+    said = capsys.readouterr().err
+    assert stop.value.code == 1
+    assert "2 of 4 jobs failed" in said and "hydra.sweep.dir=sweep" in said
+    for name in ("random-s0-gradient_clip_valwrong", "temporal-s0-gradient_clip_valwrong"):
+        (line,) = [line for line in said.splitlines() if line.startswith(f"  {name}: ")]
+        assert "TypeError" in line and f"traceback: sweep/{name}/error-rank0.txt" in said
+        assert "Traceback" in (tmp_path / "sweep" / name / "error-rank0.txt").read_text()
+    good = times(tmp_path / "sweep")
+    assert set(good) == {"random-s0-gradient_clip_val1.0", "temporal-s0-gradient_clip_val1.0"}
+    with pytest.raises(SystemExit):
+        sweep("sampler=random,temporal", wrong)
+    said = capsys.readouterr().err
+    assert "2 of 2 jobs failed" in said and times(tmp_path / "sweep") == good
+    aside = {path.name for path in (tmp_path / "sweep" / "unfinished").iterdir()}
+    assert aside == {"random-s0-gradient_clip_valwrong-1", "temporal-s0-gradient_clip_valwrong-1"}
+
+
+def test_finished_jobs_of_other_options_are_not_taken_for_these(
+    sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep("sampler=random", "seed=0")
+    with pytest.raises(SystemExit):
+        sweep("sampler=random", "seed=0", "module.projection=8")
+    assert "other options" in capsys.readouterr().err
+
+
+def test_a_sweep_is_not_started_twice_at_once(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep").mkdir()
+    with open(tmp_path / "sweep" / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit):
+            sweep("sampler=random,temporal")
+    assert "is running already" in capsys.readouterr().err
+    assert times(tmp_path / "sweep") == {}
+
+
+def test_jobs_that_would_share_a_directory_are_refused(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        sweep("sampler=random,temporal", "run_name=mine")
+    assert "are called mine" in capsys.readouterr().err
+    assert times(tmp_path / "sweep") == {}
+
+
+def wandb_runs(sweep: Path) -> dict[str, str]:
+    """Name and group of the one W&B run of each job."""
+    runs: list[Any] = []
+    for file in sorted(sweep.glob("*/wandb/offline-run-*/*.wandb")):
+        runs += wandb_file.of(wandb_file.records(file), "run")[:1]
+    return {run.display_name: run.run_group for run in runs}
+
+
+def test_jobs_are_one_group_to_wandb(sweep: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_RUN_GROUP", raising=False)
+    assert wandb_runs(sweep("sampler=random,temporal", "logger=wandb")) == {
+        "random-s0": "sweep",
+        "temporal-s0": "sweep",
+    }
+    assert "WANDB_RUN_GROUP" not in os.environ
+
+
+def test_two_jobs_at_once_have_a_run_each(start: Start, tmp_path: Path) -> None:
+    done = start("-m", "sampler=random,temporal", "logger=wandb", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    assert done.returncode == 0, done.stderr
+    assert set(times(tmp_path / "sweep")) == {"random-s0", "temporal-s0"}
+    assert wandb_runs(tmp_path / "sweep") == {"random-s0": "sweep", "temporal-s0": "sweep"}
+
+
+def test_each_job_can_have_a_torchrun_of_its_own(start: Start, tmp_path: Path) -> None:
+    """One of the two jobs fails."""
+    arguments = [
+        "-m",
+        "sampler=random",
+        "trainer.gradient_clip_val=wrong,1.0",
+        "logger=none",
+        "hydra/launcher=torchrun",
+    ]
+    done = start(*arguments)
+    assert done.returncode == 1 and "1 of 2 jobs failed" in done.stderr, done.stderr
+    assert "random-s0-gradient_clip_valwrong: RuntimeError: torchrun ended with exit code 1" in done.stderr
+    assert set(times(tmp_path / "sweep")) == {"random-s0-gradient_clip_val1.0"}
+    assert read_about(tmp_path / "sweep" / "random-s0-gradient_clip_val1.0")["world_size"] == 2
+
+
+def test_jobs_can_be_given_to_submitit(start: Start, tmp_path: Path) -> None:
+    done = start("-m", "sampler=random,temporal", "logger=none", "hydra/launcher=submitit_local")
+    assert done.returncode == 0, done.stderr
+    assert set(times(tmp_path / "sweep")) == {"random-s0", "temporal-s0"}
+    steps = [len(pd.read_csv(path)) for path in (tmp_path / "sweep").glob("*/metrics.csv")]
+    assert len(steps) == 2 and min(steps) > 0
