@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import absl.logging
 import pytest
 import torch
 from torch import distributed
@@ -19,6 +20,8 @@ from torch import distributed
 def pytest_configure(config: pytest.Config) -> None:
     """Lightning 2.6 says this of itself with torch 2.15 and later; all other warnings are errors."""
     config.addinivalue_line("filterwarnings", "ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning")
+    # scib-metrics brings this handler; when Hydra sets logging up, it would close the stream that pytest captures
+    absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import mean_absolute_error, r2_score, recall_score
-from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -87,7 +88,7 @@ def _condition(inputs: np.ndarray, held: Held, name: str, classify: Classify, ac
     lacks_rarest: list[str] = []
     for code in np.unique(experiment.codes):
         label = experiment.labels[code]
-        folds = _across(held, code) if across else _within(held, code)
+        folds = _across(held, code) if across else _within(held, condition.codes, code)
         told = [_told(inputs, condition.codes, fit, rest, classify) for fit, rest in folds]
         truth, answer = (np.concatenate([fold[i] for fold in told] or [np.empty(0, int)]) for i in range(2))
         present = np.unique(truth)
@@ -161,7 +162,7 @@ def experiment_scores(inputs: np.ndarray, held: Held) -> list[Score]:
         return [Score(name, np.nan, False, 0, reason)]
     fit = np.flatnonzero(held.training)
     known = np.isin(np.unique(codes[rows]), codes[fit]).all()
-    folds = [(fit, rows)] if known else _folds(rows, held.group)
+    folds = [(fit, rows)] if known else _folds(rows, codes, held.group)
     told = [_told(inputs, codes, fit, rest, linear) for fit, rest in folds]
     truth, answer = (np.concatenate([fold[i] for fold in told] or [np.empty(0, int)]) for i in range(2))
     if not len(truth):
@@ -180,15 +181,18 @@ def _across(held: Held, code: int) -> Folds:
     return [(np.flatnonzero(held.training & ~own), np.flatnonzero(~held.training & own))]
 
 
-def _within(held: Held, code: int) -> Folds:
+def _within(held: Held, codes: np.ndarray, code: int) -> Folds:
     own = held.experiment.codes == code
     fit, rest = np.flatnonzero(held.training & own), np.flatnonzero(~held.training & own)
-    return [(fit, rest)] if len(fit) else _folds(rest, held.group)
+    return [(fit, rest)] if len(fit) else _folds(rest, codes, held.group)
 
 
-def _folds(rows: np.ndarray, group: np.ndarray) -> Folds:
-    """At most five folds of `rows`, none of which cuts a group; none at all where there is one group only."""
+def _folds(rows: np.ndarray, codes: np.ndarray, group: np.ndarray) -> Folds:
+    """At most five folds of `rows` with like shares of `codes`, none of which cuts a group; none of one group only."""
     n = min(5, len(np.unique(group[rows])))
     if n < 2:
         return []
-    return [(rows[fit], rows[rest]) for fit, rest in GroupKFold(n).split(rows, groups=group[rows])]
+    with warnings.catch_warnings():  # of classes that have fewer cells than there are folds: they are named in the note
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        folds = StratifiedGroupKFold(n).split(rows, codes[rows], group[rows])
+        return [(rows[fit], rows[rest]) for fit, rest in folds]
