@@ -111,7 +111,7 @@ class Run:
     def loggers(self) -> list[Logger]:
         """Make the CSV logger, which writes ``metrics.csv``, and those of the config's `logger` group.
 
-        The latter are told the resolved config.
+        The latter are told the resolved config and, as "strategy", the run name less the seed, to group runs by.
         """
         from lightning.pytorch.loggers import CSVLogger  # here, so that a mistyped command line is told at once
 
@@ -123,8 +123,9 @@ class Run:
             instantiate(node, save_dir=str(self.directory)) for node in self._config.logger.values()
         ]
         resolved: Any = OmegaConf.to_container(self._config, resolve=True)
+        group = str(self._config.run_name).replace(f"-s{self._config.seed}", "")
         for logger in others:
-            logger.log_hyperparams(resolved)
+            logger.log_hyperparams({**resolved, "strategy": group})
         return [csv, *others]
 
     def __exit__(

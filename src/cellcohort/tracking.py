@@ -17,12 +17,12 @@ def wandb_mode() -> str | None:
         ``WANDB_MODE`` is "online" but there is no key, so that W&B would ask for one and wait.
     """
     mode = os.environ.get("WANDB_MODE")
-    if mode == "online" and not _has_key():
+    if mode == "online" and not has_key():
         raise ValueError(
             "WANDB_MODE=online but there is no key: WANDB_API_KEY is not set and the netrc file has no entry for "
             f"{_host()}. Run `wandb login` once, unset WANDB_MODE to log offline, or use logger=csv."
         )
-    return mode or (None if _has_key() else "offline")
+    return mode or (None if has_key() else "offline")
 
 
 def finish_wandb(exit_code: int) -> None:
@@ -32,7 +32,8 @@ def finish_wandb(exit_code: int) -> None:
         wandb.finish(exit_code=exit_code)
 
 
-def _has_key() -> bool:
+def has_key() -> bool:
+    """Whether W&B has a key to log in with, in the environment or the netrc file."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     try:

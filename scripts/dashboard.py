@@ -1,0 +1,48 @@
+"""Build the W&B workspace of a sweep: what batches held, training curves, scores by strategy.
+
+    uv run python scripts/dashboard.py outputs/<day>/<time>-sweep --entity my-team
+
+With a key the workspace is saved on W&B and its address printed. Without one, what would be sent is
+written to ``dashboard.json`` in the directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from cellcohort.dashboard import logged, specification, workspace
+from cellcohort.tracking import has_key
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="sweep directory, or run directory")
+    parser.add_argument("--entity", default="", help="W&B user or team; needed to save")
+    parser.add_argument("--project", default="cellcohort")
+    parser.add_argument("--group", help="W&B group to show; by default the name of the directory")
+    parser.add_argument("--all-runs", action="store_true", help="show all runs of the project, of whatever group")
+    options = parser.parse_args()
+
+    group = None if options.all_runs else options.group or options.directory.resolve().name
+    made = workspace(logged(options.directory), options.entity, options.project, group)
+    if has_key() and options.entity:
+        print(f"dashboard: {made.save().url}")
+        return
+    path = options.directory / "dashboard.json"
+    path.write_text(specification(made), encoding="utf-8")
+    missing = "no --entity was given" if has_key() else "there is no key"
+    print(
+        f"Not sent to W&B: {missing}. To send the runs, and then the dashboard:\n"
+        f"  wandb login\n  wandb sync {options.directory}/*/wandb/offline-run-*\n"
+        f"  python scripts/dashboard.py {options.directory} --project {options.project} --entity <user or team>"
+    )
+    print(f"dashboard: {path}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
