@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
+from cellcohort.cells import Column
 from cellcohort.evaluation.score import Held, Score, mean, noted
-from cellcohort.sampling.keyed import key_of, permuted_each
+from cellcohort.sampling.keyed import key_of, uniform
 
 LISI_NEIGHBOURS = 90  # with scib-metrics' perplexity of a third of it, as Korsunsky et al. use it
 
@@ -93,6 +95,27 @@ class Mmd:
         return float(self._sums[np.ix_(one, other)].sum() / pairs)
 
 
+@dataclass(frozen=True)
+class _Stratum:
+    """The groups of one condition, and which of the experiments have two of them or more."""
+
+    mmd: Mmd
+    experiment: np.ndarray
+    compared: list[int]
+
+    def shuffled(self, key: np.uint64) -> np.ndarray:
+        """The experiments of the groups, dealt out anew among those that are compared."""
+        moved, tested = self.experiment.copy(), np.flatnonzero(np.isin(self.experiment, self.compared))
+        order = np.argsort(uniform(key, np.arange(len(tested), dtype=np.uint64)))
+        moved[tested] = moved[tested[order]]
+        return moved
+
+    def between(self, experiment: np.ndarray) -> list[float]:
+        """The discrepancy of every pair of experiments."""
+        pairs = itertools.combinations(self.compared, 2)
+        return [self.mmd(experiment == one, experiment == other) for one, other in pairs]
+
+
 def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, most: int = 3000) -> list[Score]:
     """The :class:`Mmd` between experiments, of cells of the same condition, and its permutation p.
 
@@ -113,50 +136,45 @@ def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, mos
     """
     names = [("experiment_mmd2", False), ("experiment_mmd_p", True)]
     rows = np.flatnonzero(~held.training)[:most]
-    experiment, group = held.experiment, held.group[rows]
-    condition = held.condition.codes[rows] if held.condition is not None else np.zeros(len(rows), int)
-    title = held.condition.labels if held.condition is not None else ("all cells",)
     width = float(np.median(cdist(inputs[rows[:1000]], inputs[rows[:1000]]))) if len(rows) else 0.0
     if not width > 0:
         return [Score(name, np.nan, up, 0, "the representation is the same for all cells") for name, up in names]
-    parts: list[tuple[Mmd, np.ndarray, list[tuple[int, int]]]] = []
-    left_out, n = [], 0
-    for code in np.unique(condition):
-        own = condition == code
-        estimate = Mmd(inputs[rows[own]], group[own], width)
-        of = experiment.codes[rows[own]][estimate.first]
-        several = [int(e) for e in np.unique(of) if np.sum(of == e) > 1]
-        left_out += [f"{title[code]} of {experiment.labels[e]} (one group)" for e in np.unique(of) if e not in several]
-        if len(several) > 1:
-            parts.append((estimate, of, list(itertools.combinations(several, 2))))
-            n += int(np.isin(experiment.codes[rows[own]], several).sum())
-    if not parts:
+    strata, n, left_out = _strata(inputs, held, rows, width)
+    if not strata:
         said = noted("needs two groups of held-out cells in two experiments", left_out=left_out)
         return [Score(name, np.nan, up, 0, said) for name, up in names]
-
-    def statistic(labels: list[np.ndarray]) -> float:
-        return mean(
-            estimate(of == a, of == b)
-            for (estimate, _, pairs), of in zip(parts, labels, strict=True)
-            for a, b in pairs
-        )  # fmt: skip
-
-    observed = statistic([of for _, of, _ in parts])
-    drawn = []
-    for number in range(permutations):
-        shuffled = []
-        for part, (_, of, pairs) in enumerate(parts):
-            moved, tested = of.copy(), np.flatnonzero(np.isin(of, pairs))
-            order = permuted_each(
-                np.arange(len(tested)), np.full(len(tested), len(tested)), np.zeros(len(tested), np.int64),
-                key_of(seed, number, part),
-            )  # fmt: skip
-            moved[tested] = of[tested[order]]
-            shuffled.append(moved)
-        drawn.append(statistic(shuffled))
-    p = (1 + sum(value >= observed for value in drawn)) / (1 + permutations)
-    said = noted(f"mean over {sum(len(pairs) for _, _, pairs in parts)} pairs", left_out=left_out)
-    return [
-        Score(names[0][0], observed, False, n, said),
-        Score(names[1][0], p, True, n, noted(f"{permutations} permutations of whole groups", left_out=left_out)),
+    between = [value for stratum in strata for value in stratum.between(stratum.experiment)]
+    drawn = [
+        mean(
+            value
+            for place, stratum in enumerate(strata)
+            for value in stratum.between(stratum.shuffled(key_of(seed, number, place)))
+        )
+        for number in range(permutations)
     ]
+    observed = mean(between)
+    p = (1 + sum(value >= observed for value in drawn)) / (1 + permutations)
+    pairs = noted(f"mean over {len(between)} pairs", left_out=left_out)
+    shuffles = noted(f"{permutations} permutations of whole groups", left_out=left_out)
+    return [Score(names[0][0], observed, False, n, pairs), Score(names[1][0], p, True, n, shuffles)]
+
+
+def _strata(
+    inputs: np.ndarray, held: Held, rows: np.ndarray, width: float
+) -> tuple[list[_Stratum], int, list[str]]:  # fmt: skip
+    """The conditions that two experiments share, the cells in them, and what is too little to compare."""
+    group, experiment = held.group[rows], held.experiment
+    condition = held.condition or Column("condition", np.zeros(len(held.cells), np.int8), ("all cells",))
+    strata, n, left_out = [], 0, []
+    for code in np.unique(condition.codes[rows]):
+        own = condition.codes[rows] == code
+        of_cell = experiment.codes[rows[own]]
+        mmd = Mmd(inputs[rows[own]], group[own], width)
+        of_group = of_cell[mmd.first]
+        present, groups = np.unique(of_group, return_counts=True)
+        left_out += [f"{condition.labels[code]} of {experiment.labels[e]} (one group)" for e in present[groups < 2]]
+        compared = [int(e) for e in present[groups > 1]]
+        if len(compared) > 1:
+            strata.append(_Stratum(mmd, of_group, compared))
+            n += int(np.isin(of_cell, compared).sum())
+    return strata, n, left_out

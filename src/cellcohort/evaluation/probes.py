@@ -57,7 +57,8 @@ def condition_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     of all other experiments. Each is the balanced accuracy, the mean over conditions of the share of
     cells that are told right, averaged over experiments; "rarest" is that share for the condition
     with the fewest cells, by itself. An experiment without a held-out cell of each condition is left
-    out of the score across experiments; within, conditions are left out.
+    out of the score across experiments; within, conditions are left out. All that is left out is
+    named in the note.
 
     Parameters
     ----------
@@ -89,8 +90,7 @@ def _condition(inputs: np.ndarray, held: Held, name: str, classify: Classify, ac
     for code in np.unique(experiment.codes):
         label = experiment.labels[code]
         folds = _across(held, code) if across else _within(held, condition.codes, code)
-        told = [_told(inputs, condition.codes, fit, rest, classify) for fit, rest in folds]
-        truth, answer = (np.concatenate([fold[i] for fold in told] or [np.empty(0, int)]) for i in range(2))
+        truth, answer = _answers(inputs, condition.codes, folds, classify)
         present = np.unique(truth)
         missing = [str(condition.labels[i]) for i in there if i not in present]
         if missing and (across or len(present) < 2):
@@ -113,15 +113,16 @@ def _condition(inputs: np.ndarray, held: Held, name: str, classify: Classify, ac
     ]
 
 
-def _told(
-    inputs: np.ndarray, codes: np.ndarray, fit: np.ndarray, rest: np.ndarray, classify: Classify
-) -> tuple[np.ndarray, np.ndarray]:
-    """True and predicted codes of those cells whose class the fit can know."""
-    known = np.unique(codes[fit])
-    rest = rest[np.isin(codes[rest], known)]
-    if len(known) < 2 or not len(rest):
-        return np.empty(0, int), np.empty(0, int)
-    return codes[rest], classify(inputs[fit], codes[fit], inputs[rest])
+def _answers(inputs: np.ndarray, codes: np.ndarray, folds: Folds, classify: Classify) -> tuple[np.ndarray, np.ndarray]:
+    """True and told codes of all folds, of those cells whose class the fit can know."""
+    truth, answer = [np.empty(0, int)], [np.empty(0, int)]
+    for fit, rest in folds:
+        known = np.unique(codes[fit])
+        rest = rest[np.isin(codes[rest], known)]
+        if len(known) > 1 and len(rest):
+            truth.append(codes[rest])
+            answer.append(classify(inputs[fit], codes[fit], inputs[rest]))
+    return np.concatenate(truth), np.concatenate(answer)
 
 
 def hours_scores(inputs: np.ndarray, held: Held) -> list[Score]:
@@ -163,8 +164,7 @@ def experiment_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     fit = np.flatnonzero(held.training)
     known = np.isin(np.unique(codes[rows]), codes[fit]).all()
     folds = [(fit, rows)] if known else _folds(rows, codes, held.group)
-    told = [_told(inputs, codes, fit, rest, linear) for fit, rest in folds]
-    truth, answer = (np.concatenate([fold[i] for fold in told] or [np.empty(0, int)]) for i in range(2))
+    truth, answer = _answers(inputs, codes, folds, linear)
     if not len(truth):
         return [Score(name, np.nan, False, 0, "needs two experiments with two groups of held-out cells")]
     present = np.unique(truth)
