@@ -198,14 +198,13 @@ def cut_short(file: Path) -> None:
 
 @pytest.mark.parametrize("name", ["one", "two"])
 @pytest.mark.parametrize("damage", [cut_short, Path.unlink])
-def test_a_damaged_chunk_is_named_when_brightness_is_measured(
-    folder: Path, name: str, damage: Callable[[Path], None]
-) -> None:
+def test_a_damaged_chunk_is_named_before_training(folder: Path, name: str, damage: Callable[[Path], None]) -> None:
     damage(chunk_of(folder, name, 3))
     with pytest.raises(ReadError) as error:
         load(folder, entry(name))
     for words in (f"{name}.zarr", "position B/2/0 of", "frame 3", "channel 1"):
         assert words in str(error.value)
+    assert ("1 of 32 chunks are missing" in str(error.value)) == (damage is Path.unlink)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -13,8 +13,8 @@ from cellcohort.cells import CellTable
 from cellcohort.samples import Views
 from cellcohort.timelapse.collection import read_collection
 from cellcohort.timelapse.index import Border, Index, make_index
-from cellcohort.timelapse.patches import Patches, anchor_rows
-from cellcohort.timelapse.positives import Lineages, Positive, check_positive
+from cellcohort.timelapse.patches import Patches
+from cellcohort.timelapse.positives import Lineages, Positive, anchor_rows, check_positive
 from cellcohort.timelapse.scaling import Normalise, scaling
 
 __all__ = ["load_cells", "load_timelapse"]

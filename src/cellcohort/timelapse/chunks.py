@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from cellcohort.timelapse.fields import Field
 
 PIPELINE = "zarrs.ZarrsCodecPipeline"  # half the cost of zarr's own for a chunk of a plane; falls back to that one
 TOGETHER = 2**25  # bytes that are decoded in one call, at most, or one chunk
+SAY_SO = (
+    "If such are unwritten because they hold nothing, say so in the store: write_empty_chunks: false among the "
+    "attributes of the array. Else store them again, or leave the position out by `exclude`."
+)
 Key = tuple[int, ...]  # a field and the place of a chunk in its grid; the field knows its store
 
 
@@ -130,14 +135,51 @@ class Chunks:
 
     def _check_there(self, array: Any, field: Field, place: Sequence[int]) -> None:
         """A missing chunk would be read as fill values, and a cell as a black square."""
+        if not field.fills and not (file := _file(array, field, place)).exists():
+            raise FileNotFoundError(f"no chunk {file}. {SAY_SO}")
+
+
+def keys_of(number: int, field: Field, frames: Iterable[int]) -> Iterator[Key]:
+    """The chunks of the channels in use that hold whole frames of a field; `number` is the field's."""
+    times = sorted({t // field.chunks[0] for t in frames})
+    channels = sorted({channel // field.chunks[1] for channel in field.channels})
+    grid = [range(-(-size // n)) for size, n in zip(field.shape[2:], field.chunks[2:], strict=True)]
+    return ((number, *place) for place in product(times, channels, *grid))
+
+
+def check_stored(fields: Sequence[Field], used: np.ndarray) -> None:
+    """Make sure that every chunk of some frames is stored, without decoding it.
+
+    Parameters
+    ----------
+    fields : sequence of Field
+    used : numpy.ndarray of int, shape (n, 2)
+        Numbers of fields, and frames.
+
+    Raises
+    ------
+    ReadError
+        Chunks are missing in a field whose store does not say that this means fill values.
+    """
+    chunks, missing, n = Chunks(fields, 0), [], 0
+    for number, field in enumerate(fields):
         if field.fills:
-            return
-        stored = array.shards or array.chunks
-        corner = (i * n for i, n in zip(place, array.chunks, strict=True))
-        at = tuple(at // n for at, n in zip(corner, stored, strict=True))
-        file = Path(field.store, field.array, array.metadata.encode_chunk_key(at))
-        if not file.exists():
-            raise FileNotFoundError(
-                f"no chunk {file}. If it was left unwritten because it holds nothing, say so in the store: "
-                "write_empty_chunks: false among the attributes of the array."
-            )
+            continue
+        for key in keys_of(number, field, used[used[:, 0] == number, 1].tolist()):
+            n += 1
+            if not _file(chunks._array(number), field, key[1:]).exists():
+                missing.append(key)
+    if missing:
+        key, field = missing[0], fields[missing[0][0]]
+        raise ReadError(
+            f"{len(missing)} of {n} chunks are missing, such as that of {field.store}, position {field.name} of "
+            f"{field.experiment}, frame {key[1] * field.chunks[0]}, channel {key[2] * field.chunks[1]}: "
+            f"{_file(chunks._array(key[0]), field, key[1:])}. {SAY_SO}"
+        )
+
+
+def _file(array: Any, field: Field, place: Sequence[int]) -> Path:
+    """Where a chunk is stored, by itself or in a shard."""
+    stored = array.shards or array.chunks
+    at = tuple(i * n // m for i, n, m in zip(place, array.chunks, stored, strict=True))
+    return Path(field.store, field.array, array.metadata.encode_chunk_key(at))

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cellcohort.timelapse.chunks import check_stored
 from cellcohort.timelapse.collection import Experiment
 from cellcohort.timelapse.fields import Field, stamp
 from cellcohort.timelapse.lineages import lineages
@@ -78,6 +79,8 @@ def make_index(
     ------
     FileNotFoundError, ValueError
         An option is out of range, or plates and tracks are not as the collection says.
+    ReadError
+        Frames that are used lack a stored chunk.
     """
     if len(patch) != 3 or min(patch) < 1:
         raise ValueError(f"patch={list(patch)} must be the slices, lines and columns of a patch, such as [1, 64, 64].")
@@ -89,7 +92,9 @@ def make_index(
     fingerprint = _fingerprint(experiments, fields, patch, border)
     file = Path(cache) / f"index-{fingerprint}.parquet"
     if not file.exists():
-        write_beside(_build(experiments, of_each, patch, border), file)
+        built = _build(experiments, of_each, patch, border)
+        check_stored(fields, built.select(["field", "t"]).to_pandas().drop_duplicates().to_numpy())
+        write_beside(built, file)
     table = pq.read_table(file)
     if dropped := int(table.schema.metadata[_DROPPED]):
         warnings.warn(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from itertools import product
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
@@ -14,9 +13,10 @@ from torch.utils.data import Dataset
 
 from cellcohort.cells import CellTable
 from cellcohort.samples import Views
-from cellcohort.timelapse.chunks import Chunks, Key
+from cellcohort.timelapse.chunks import Chunks
 from cellcohort.timelapse.fields import Field
-from cellcohort.timelapse.positives import Equals, Lineages, Positive
+from cellcohort.timelapse.gather import gather
+from cellcohort.timelapse.positives import Equals, Lineages, Positive, anchor_rows
 
 SAMPLED = 512  # cells that statistics are taken of
 
@@ -211,27 +211,8 @@ class Patches(Dataset[dict[str, Any]]):
         return later, torch.from_numpy(tau.astype(np.float32))
 
     def _patches(self, rows: np.ndarray) -> np.ndarray:
-        """The scaled patches of some rows of the whole table; each stored chunk that they touch is asked for once."""
-        places = self._place.numpy()[rows].tolist()
-        pixels = np.empty((len(rows), *self.shape), np.float32)
-        touched: dict[Key, list[tuple[int, int]]] = {}
-        for number, (field_number, t, *corner) in enumerate(places):
-            field = self.chunks.fields[field_number]
-            spans = [
-                range(at // n, (at + size - 1) // n + 1)
-                for at, size, n in zip(corner, self.shape[1:], field.chunks[2:], strict=True)
-            ]
-            for channel, stored in enumerate(field.channels):
-                for at in product(*spans):
-                    key = (field_number, t // field.chunks[0], stored // field.chunks[1], *at)
-                    touched.setdefault(key, []).append((number, channel))
-        for key, chunk in self.chunks.each(touched):
-            field = self.chunks.fields[key[0]]
-            chunk_at = [i * n for i, n in zip(key[3:], field.chunks[2:], strict=True)]
-            for number, channel in touched[key]:
-                _, t, *corner = places[number]
-                image = chunk[t % field.chunks[0], field.channels[channel] % field.chunks[1]]
-                _copy_overlap(image, chunk_at, pixels[number, channel], corner)
+        """The scaled patches of some rows of the whole table."""
+        pixels = gather(self.chunks, self._place.numpy()[rows], self.shape)
         centre, spread = self._scale.numpy()[:, self._place.numpy()[rows, 0], :, None, None, None]
         pixels -= centre
         pixels /= spread
@@ -246,37 +227,3 @@ class Patches(Dataset[dict[str, Any]]):
         if position.size and (position.min() < 0 or position.max() >= len(self)):
             raise IndexError(f"positions reach from {position.min()} to {position.max()}; use 0 to {len(self) - 1}.")
         return position.astype(np.int64)
-
-
-def anchor_rows(
-    cells: CellTable, positive: Positive, positive_columns: Sequence[str], lineages: Lineages | None
-) -> np.ndarray:
-    """The rows that can be anchors, ascending.
-
-    Raises
-    ------
-    ValueError
-        No cell at all has a positive.
-    """
-    if positive == "self":
-        return np.arange(len(cells))
-    if positive == "columns":
-        rows = Equals(cells.column(list(positive_columns)).codes).anchors()
-        said = f"another cell with equal {', '.join(positive_columns)}; name other data.positive_columns."
-    else:
-        if lineages is None:
-            raise ValueError("positive='lineage' needs the lineages of the cells.")
-        rows, said = lineages.anchors(), lineages.nothing()
-    if not len(rows):
-        raise ValueError(f"no cell has {said}")
-    return rows
-
-
-def _copy_overlap(image: np.ndarray, image_at: Sequence[int], patch: np.ndarray, patch_at: Sequence[int]) -> None:
-    """Copy what an image and a patch share, both placed by their first corner in the field."""
-    source, target = [], []
-    for n_image, at_image, n_patch, at_patch in zip(image.shape, image_at, patch.shape, patch_at, strict=True):
-        first, last = max(at_image, at_patch), min(at_image + n_image, at_patch + n_patch)
-        source.append(slice(first - at_image, last - at_image))
-        target.append(slice(first - at_patch, last - at_patch))
-    patch[tuple(target)] = image[tuple(source)]

@@ -11,6 +11,7 @@ import torch
 
 from cellcohort.anchors import TICKS
 from cellcohort.augment import draws
+from cellcohort.cells import CellTable
 
 Positive = Literal["lineage", "columns", "self"]
 
@@ -163,6 +164,30 @@ class Equals:
         step = 1 + (draws(key, rows, 1)[:, 0] * others).astype(np.int64)
         place = self._place.numpy()[positions] - first[codes]
         return self._order.numpy()[first[codes] + (place + step) % (others + 1)]
+
+
+def anchor_rows(
+    cells: CellTable, positive: Positive, positive_columns: Sequence[str], lineages: Lineages | None
+) -> np.ndarray:
+    """The rows that can be anchors, ascending.
+
+    Raises
+    ------
+    ValueError
+        No cell at all has a positive.
+    """
+    if positive == "self":
+        return np.arange(len(cells))
+    if positive == "columns":
+        rows = Equals(cells.column(list(positive_columns)).codes).anchors()
+        said = f"another cell with equal {', '.join(positive_columns)}; name other data.positive_columns."
+    else:
+        if lineages is None:
+            raise ValueError("positive='lineage' needs the lineages of the cells.")
+        rows, said = lineages.anchors(), lineages.nothing()
+    if not len(rows):
+        raise ValueError(f"no cell has {said}")
+    return rows
 
 
 def _ranges(start: np.ndarray, n: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cellcohort.timelapse.chunks import Chunks
+from cellcohort.timelapse.chunks import Chunks, keys_of
 from cellcohort.timelapse.fields import Field
 from cellcohort.timelapse.index import write_beside
 
@@ -84,12 +84,9 @@ def _measured(fields: Sequence[Field]) -> pa.Table:
 def _moments(chunks: Chunks, number: int, frames: Sequence[int], channel: int) -> tuple[float, float]:
     """Mean of the pixels of some frames of one channel, and of their squares."""
     field = chunks.fields[number]
-    grid = [range(-(-size // n)) for size, n in zip(field.shape[2:], field.chunks[2:], strict=True)]
-    keys = [
-        (number, t // field.chunks[0], channel // field.chunks[1], *place) for t in frames for place in product(*grid)
-    ]
+    one = replace(field, channels=(channel,))
     total = np.zeros(3)
-    for key, chunk in chunks.each(keys):
+    for key, chunk in chunks.each(keys_of(number, one, frames)):
         within = [t % field.chunks[0] for t in frames if t // field.chunks[0] == key[1]]
         images = chunk[within, channel % field.chunks[1]].astype(np.float64)
         total += images.size, images.sum(), np.square(images).sum()
