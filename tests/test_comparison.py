@@ -110,7 +110,7 @@ def test_the_whole_comparison_keeps_to_that_too(tmp_path: Path) -> None:
     place = make_sweep(tmp_path, {name: dict.fromkeys("abc", 0.5) for name in AXES})
     arms = arms_of(read_runs([place])[0])
     rng = np.random.default_rng(3)
-    false, sweeps = 0, 100
+    false, sweeps = 0, 40
     for _ in range(sweeps):
         for arm in arms:
             for run in arm.runs.values():
@@ -185,6 +185,10 @@ def longer(config: dict[str, Any]) -> None:
     config["trainer"]["max_epochs"] = 9
 
 
+def older(config: dict[str, Any]) -> None:
+    config["version"] = "0.0.1"
+
+
 def elsewhere(config: dict[str, Any]) -> None:
     config["data"]["path"] = "other"
 
@@ -194,6 +198,7 @@ def elsewhere(config: dict[str, Any]) -> None:
     [
         ({"change": longer}, "trainer.max_epochs is"),
         ({"change": elsewhere}, "data.path is"),
+        ({"change": older}, "version is"),
         ({"steps": 4}, "steps is"),
         ({"cells": 99}, "cells is"),
     ],
@@ -203,7 +208,7 @@ def test_runs_of_other_data_or_budget_are_refused_or_said(tmp_path: Path, option
     for seed in range(5):
         make_run(tmp_path / f"condition-s{seed}", AXES["condition"], seed, EFFECTS["random"], **options)
     runs, _ = read_runs([tmp_path])
-    with pytest.raises(ValueError, match=rf"differ in data or budget.*{said}.*--allow-different"):
+    with pytest.raises(ValueError, match=rf"differ in data, budget or version.*{said}.*--allow-different"):
         arms_of(runs)
     arms = arms_of(runs, allow_different=True)
     names = [arm.name for arm in arms]

@@ -33,7 +33,10 @@ h3 { font-size: 1rem; margin-bottom: .2rem; }
 figure { margin: 0; } img { width: 100%; height: auto; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; width: 100%; }
 th, td { text-align: left; padding: .2rem .6rem; border-bottom: 1px solid #ddd; white-space: nowrap; }
-th:first-child { position: sticky; left: 0; background: #fff; }
+th:first-child { position: sticky; left: 0; background: #fff; white-space: normal; overflow-wrap: anywhere;
+  min-width: 7.5rem; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 0 2rem; }
+.pair > * { min-width: 0; }
 p.note { color: #444; font-size: .85rem; margin: .2rem .6rem; }
 tr.called { font-weight: 600; } nav a { margin-right: 1rem; }
 a:focus-visible, .wide:focus-visible, summary:focus-visible { outline: 3px solid #0072b2; }
@@ -171,9 +174,13 @@ def _held(arm: Arm, rows: pd.DataFrame, table: pd.DataFrame) -> str:
         for row in rows_of(rows)
     ]
     own = table[table["strategy"] == arm.name]
-    scores = [f"{row.score} {interval(row.mean, row.low, row.high)} {row.verdict}".rstrip() for row in rows_of(own)]
-    beside = "<details><summary>Its scores</summary>" + _list(scores) + "</details>"
-    return "<div>" + _table(arm.name, ("a batch", "asked", "held", "least to most"), lines) + beside + "</div>"
+    scores = [f"{row.score} {interval(row.mean, row.low, row.high)}{_sign(str(row.verdict))}" for row in rows_of(own)]
+    held_table = _table(arm.name, ("a batch", "asked", "held", "least to most"), lines)
+    return f'<div class="pair"><div>{held_table}</div><div><h3>Its scores</h3>{_list(scores)}</div></div>'
+
+
+def _sign(verdict: str) -> str:
+    return f" {MARKS[verdict]}{verdict}" if verdict else ""
 
 
 def _share(value: float) -> str:

@@ -15,7 +15,7 @@ from cellcohort.comparison.statistics import LEVEL, estimate, holm
 
 REFERENCE = "random"
 BASELINES = ("untrained", "features")
-BUDGET = ("steps", "cells per step", "trainer", "batch_sampler")
+BUDGET = ("steps", "cells per step", "trainer", "batch_sampler", "version")
 DATA = ("cells", "labels", "data", "split")
 UNTESTED = {"pairs": 0, "difference": np.nan, "difference_low": np.nan, "difference_high": np.nan, "p": np.nan}
 BETTER, WORSE, OPEN = "better", "worse", "not told apart"
@@ -57,12 +57,13 @@ def arms_of(runs: Sequence[FinishedRun], allow_different: bool = False) -> list[
     runs : sequence of FinishedRun
         Finished runs.
     allow_different : bool
-        Take runs of different data or budget. What differs is then part of an arm's name.
+        Take runs of different data, budget or version. What differs is then part of an arm's name.
 
     Raises
     ------
     ValueError
-        Runs differ in data or budget and that was not allowed; an arm has two runs of one seed; or there is no run.
+        Runs differ in data, budget or version and that was not allowed; an arm has two runs of one seed;
+        or there is no run.
     """
     if not runs:
         raise ValueError("there is no finished run with scores to compare.")
@@ -70,7 +71,7 @@ def arms_of(runs: Sequence[FinishedRun], allow_different: bool = False) -> list[
     unfair = [key for key in different if _of(key, BUDGET) or _of(key, DATA)]
     if unfair and not allow_different:
         raise ValueError(
-            "the runs differ in data or budget, so that their scores do not tell the strategies apart: "
+            "the runs differ in data, budget or version, so that their scores do not tell the strategies apart: "
             f"{_spell(runs, unfair)}. Give only runs that belong together, or say --allow-different: then what "
             "differs stands in the table, and only runs that are alike in it are compared."
         )
