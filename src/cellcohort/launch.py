@@ -56,8 +56,8 @@ def _store() -> Any:
 def go_on_alone() -> bool:
     """End the process group, and say whether this is rank 0: it goes on by itself, and others need not wait for it.
 
-    All ranks must call this. A group that were left open would make the others wait for rank 0, for
-    no longer than its timeout.
+    All ranks must call this. A rank that leaves while another still works in the same group may hang,
+    or be ended by the timeout of the group.
     """
     distributed = sys.modules.get("torch.distributed")
     if distributed and distributed.is_available() and distributed.is_initialized():

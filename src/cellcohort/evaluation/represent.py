@@ -16,7 +16,7 @@ from cellcohort.module import ContrastiveModule
 from cellcohort.samples import Samples
 
 Represent = Callable[[Tensor], Tensor]
-BLOCK = 2**23  # numbers that are read at once
+BLOCK = 2**21  # numbers that are read at once; what a network makes of them is many times more
 GRID = 8  # places along Y and X that are left of an image
 MOST = 256  # numbers of a cell that are taken as they are
 COMPONENTS = 64
