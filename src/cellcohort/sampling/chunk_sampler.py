@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 import annbatch.abc
@@ -12,6 +13,8 @@ from torch.utils.data import get_worker_info
 from cellcohort.cells import CellTable
 from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.batch_sampler import BatchSampler, whole
+from cellcohort.sampling.chunked_schedule import ChunkedSchedule
+from cellcohort.sampling.one_by_one import OneByOne
 
 
 class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
@@ -46,6 +49,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         larger than the store.
     """
 
+    _schedule: ChunkedSchedule | OneByOne
     batch_size: int = 0  # an attribute, where annbatch has a property
     shuffle = True
 
@@ -98,13 +102,13 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
 
     @property
     def least_amplification(self) -> float:
-        """The least rows read per row used with which all cells of a kind can be drawn equally often."""
-        return 1.0
+        """The least rows read per row used with which all cells of a stratum can be drawn equally often."""
+        return self._schedule.least_amplification
 
     @property
     def per_window(self) -> int:
         """Batches that are cut from one window."""
-        return self.chunk_size * self.preload_nchunks // self.batch_size
+        return self._schedule.per_window
 
     @property
     def signature(self) -> str:
@@ -118,9 +122,16 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         )
 
     def _number(self, step: int) -> int:
-        """The place of this rank's batch in the sequence that all ranks share: windows are dealt out in turn."""
-        window, place = divmod(step, self.per_window)
-        return (window * self.world_size + self.rank) * self.per_window + place
+        """The place of this rank's batch in the sequence that all ranks share.
+
+        Windows are dealt out in turn, and the batches that are left in an epoch in equal parts.
+        """
+        size = self.per_window
+        windows, left = divmod(self.num_batches, size)
+        if step >= windows * size:
+            return windows * size * (self.world_size - 1) + self.rank * left + step
+        window, place = divmod(step, size)
+        return (window * self.world_size + self.rank) * size + place
 
     def n_batches(self, n_obs: int) -> int:
         """Batches of one pass on this rank, as annbatch asks for them."""
@@ -140,11 +151,11 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
 
         With ``of=(i, n)``, every n-th of the windows of the epoch from the i-th on.
         """
-        size = self.per_window
-        for window in range(of[0], -(-self.num_batches // size), of[1]):
-            steps = range(max(first, window * size), min((window + 1) * size, self.num_batches))
-            if len(steps):
-                yield steps[0], np.stack([self._draw(epoch, step) for step in steps])
+        windows = itertools.groupby(range(self.num_batches), lambda step: self._number(step) // self.per_window)
+        for number, (_, steps) in enumerate(windows):
+            ahead = [step for step in steps if step >= first]
+            if ahead and number % of[1] == of[0]:
+                yield ahead[0], np.stack([self._draw(epoch, step) for step in ahead])
 
     def load_request(self, positions: np.ndarray, n_obs: int) -> LoadRequest:
         """The chunks that hold some batches, (n_batches, batch_size), and where in them their cells are."""

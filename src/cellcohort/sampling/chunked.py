@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cellcohort.sampling.chunk_sampler import ChunkSampler
 from cellcohort.sampling.chunked_schedule import ChunkedSchedule
+from cellcohort.sampling.one_by_one import OneByOne
 
 
 class ChunkedBatchSampler(ChunkSampler):
@@ -25,23 +26,15 @@ class ChunkedBatchSampler(ChunkSampler):
     -----
     Batches of one window share no cell, except where the whole store has fewer cells of a stratum (near the
     focal time) than they ask for. Windows of one group or several, and of fewer batches than their rows would
-    fill, are tried when the sampler is made, and the ones that read least are used.
+    fill, are tried when the sampler is made, and the ones that read least are used. Without axes every cell comes
+    once, chunks and the cells of a window in random order.
 
     Cells that leak into a batch come from the other experiments of its window, hence over an epoch in
     proportion to how often these lead batches.
     """
 
-    _schedule: ChunkedSchedule
-
-    def _plan(self, world_size: int) -> ChunkedSchedule:
+    def _plan(self, world_size: int) -> ChunkedSchedule | OneByOne:
+        if not self.axes:
+            per_window = self.chunk_size * self.preload_nchunks // self.batch_size
+            return OneByOne(self.cells, self.batch_size, self.seed, self.chunk_size, per_window, shuffle=True)
         return ChunkedSchedule(self.cells, self.axes, self.batch_size, self.seed, self.chunk_size, self.preload_nchunks)
-
-    @property
-    def per_window(self) -> int:
-        """Batches that are cut from one window."""
-        return self._schedule.per_window
-
-    @property
-    def least_amplification(self) -> float:
-        """The least rows read per row used with which all cells of a stratum can be drawn equally often."""
-        return self._schedule.least_amplification

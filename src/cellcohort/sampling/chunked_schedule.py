@@ -78,8 +78,10 @@ class ChunkedSchedule(Schedule):
         self._walks: tuple[tuple[int, tuple[np.ndarray, np.ndarray]], ...] = ()
         self._recent: tuple[tuple[tuple[int, int], Window], ...] = ()
         plan, groups = self._plan, np.arange(len(self._weights) + 1)
+        # of one type each, so that the kernels are compiled once
         self._count = plan.count.astype(np.int64)
         self._knot_start = self._strata.knot_start.astype(np.int64)
+        self._capped = self._capped.astype(np.int32)
         self._plan_rows = np.argsort(plan.leader, kind="stable")
         self._plan_first = np.searchsorted(plan.leader[self._plan_rows], groups)
         self._times = [np.empty(0)] * len(self._weights)
@@ -175,7 +177,8 @@ class ChunkedSchedule(Schedule):
             census.members, census.time, census.chunk_of, census.chunk_ptr, census.stratum, census.first,
             census.walk_ptr, walk, place, strata.start, strata.group, strata.knot, self._knot_start,
             strata.knot_ptr, self._capped, self._most, ptr, stratum, count, groups, blocks,
-            self._rate(rota), self._stride, focal, self._window.half_width if self._window else 0.0, inside, first,
+            self._rate(rota), self._passed(rota, number, blocks), focal,
+            self._window.half_width if self._window else 0.0, inside, first,
             most_chunks, self._chunk_size, key, positions,
         )  # fmt: skip
         chunks = chunks if filled == self._places else census.n_chunks + 1
@@ -196,6 +199,13 @@ class ChunkedSchedule(Schedule):
         per_batch = self._plan.total / np.where(self._plan.turns[strata.group] > 0, batches, len(self._plan))
         return per_batch * rota.turns * np.diff(census.walk_ptr) / strata.size
 
+    def _passed(self, rota: Rota, number: int, blocks: np.ndarray) -> np.ndarray:
+        """Share of all chunks that each group of a window passed before; negative where strata walk by themselves."""
+        if not self._stride:
+            return np.full(rota.groups, -1.0)
+        everyone = rota.groups >= np.count_nonzero(self._weights)
+        return np.full(rota.groups, number * self._stride) if everyone else blocks * self._stride
+
     def _choose(self) -> Rota:
         """The layout of windows that loads the fewest chunks per batch, of those that fit.
 
@@ -203,8 +213,10 @@ class ChunkedSchedule(Schedule):
         """
         n_leaders = int((self._weights > 0).sum())
         several = sorted({min(n, n_leaders) for n in (2, 4, n_leaders)})
+        if self._census.mixed and n_leaders > 1:
+            several.append(max(1, self._limit * self._chunk_size // self._places))  # in proportion to their weights
         for choices in [several, [1]] if self._leaky else [sorted({1, *several})]:
-            found = [one for groups in choices for one in self._layouts(groups)]
+            found = [one for groups in choices for one in self._layouts(groups, n_leaders)]
             best = min((cost for cost, _, _ in found), default=0.0)
             alike = sorted((one for one in found if one[0] <= ALIKE * best), key=lambda one: -one[1].n_batches)
             others = sorted((one for one in found if one[0] > ALIKE * best), key=lambda one: one[0])
@@ -220,16 +232,20 @@ class ChunkedSchedule(Schedule):
             f"(scripts/prepare.py), or use preload_nchunks={1.25 * needed:.0f} or more."
         )
 
-    def _layouts(self, groups: int) -> Iterator[tuple[float, Rota, float]]:
-        """Layouts with so many groups in a window that fit: chunks per batch, the layout, and its stride."""
-        most = max(1, self._limit * self._chunk_size // self._places) // groups
-        turns = most
-        while turns:
-            rota = build_rota(self._weights, groups, turns, self.n_batches, self._seed)
+    def _layouts(self, groups: int, n_leaders: int) -> Iterator[tuple[float, Rota, float]]:
+        """Layouts with so many groups in a window that fit: chunks per batch, the layout, and its stride.
+
+        Groups that are more than lead at all, each with one turn, come as often as their weights say.
+        """
+        many = groups > n_leaders
+        most = max(1, self._limit * self._chunk_size // self._places) // (1 if many else groups)
+        n = most
+        while n:
+            rota = build_rota(self._weights, n if many else groups, 1 if many else n, self.n_batches, self._seed)
             self._stride = 0.0
             windows = [self._planned(rota, 0, i, 0, 2 * self._limit) for i in range(min(REHEARSED, len(rota)))]
             chunks = float(np.mean([window.chunks for window in windows]))
             if chunks <= self._limit:
                 passed = float(np.mean([window.passed for window in windows]))
                 yield chunks / rota.n_batches, rota, passed if self._census.mixed else 0.0
-            turns = min(turns - 1, int(turns * FINER))
+            n = min(n - 1, int(n * FINER))

@@ -24,7 +24,7 @@ _U = np.uint64
 def cut_window(  # type: ignore[no-untyped-def]
     members, time, chunk_of, chunk_ptr, entry_stratum, first, walk_ptr, walk, place,
     start, group, knot, knot_start, knot_ptr, capped, most,
-    ask_ptr, ask_stratum, ask_count, leaders, blocks, rate, stride,
+    ask_ptr, ask_stratum, ask_count, leaders, blocks, rate, passed_before,
     focal, half_width, inside, number, most_chunks, chunk_size, key, out,
 ):  # fmt: skip
     """Fill `out`, (n_batches, batch_size), with the positions of the cells of a window's batches.
@@ -64,8 +64,8 @@ def cut_window(  # type: ignore[no-untyped-def]
         origin[u] = np.int64(mix(key, _U(s)) % _U(n_walk))
         for k in range(len(leaders)):
             if leaders[k] == group[s]:
-                if stride > 0:
-                    origin[u] = _from(place, walk[walk_ptr[s] : walk_ptr[s + 1]], blocks[k] * stride % 1.0)
+                if passed_before[k] >= 0:
+                    origin[u] = _from(place, walk[walk_ptr[s] : walk_ptr[s + 1]], passed_before[k] % 1.0)
                 else:
                     origin[u] = np.int64(blocks[k] * rate[s]) % n_walk
                 break

@@ -59,7 +59,8 @@ def build_rota(weights: np.ndarray, groups: int, turns: int, n_batches: int, see
 
     Notes
     -----
-    The groups of a window differ wherever weights allow. Windows that follow each other are far
+    The groups of a window differ wherever weights allow; where there are more turns than groups, every
+    window has all of them, in proportion to their weights. Windows that follow each other are far
     apart in a list sorted by their first group, so that every rank, whatever their number, meets
     all groups in few windows (steps of the golden section, as any multiples of it, fill a circle evenly).
     """
@@ -69,7 +70,10 @@ def build_rota(weights: np.ndarray, groups: int, turns: int, n_batches: int, see
     once = blocks.sum() // groups
     blocks[(blocks * ALIKE > once) & (blocks < ALIKE * once)] = once  # so that none need come twice in a window
     blocks[share.argmax()] += -blocks.sum() % groups
-    leader = _apart(order_of_leaders(blocks, seed)[0].reshape(-1, groups))
+    if groups > np.count_nonzero(share):
+        leader = _evenly(blocks).reshape(-1, groups)
+    else:
+        leader = _apart(order_of_leaders(blocks, seed)[0].reshape(-1, groups))
     n = len(leader)
     visited = np.arange(n) * golden_step(n) % n
     leader = leader[np.argsort(leader[:, 0], kind="stable")][visited]
@@ -78,6 +82,13 @@ def build_rota(weights: np.ndarray, groups: int, turns: int, n_batches: int, see
     block = np.empty(len(flat), np.int64)
     block[order] = np.arange(len(flat)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
     return Rota(leader, block.reshape(leader.shape), blocks, turns)
+
+
+def _evenly(blocks: np.ndarray) -> np.ndarray:
+    """Every group so often, its turns at the same distance from each other."""
+    group = np.repeat(np.arange(len(blocks)), blocks)
+    turn = np.arange(len(group)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
+    return group[np.argsort((turn + 0.5) / blocks[group], kind="stable")]
 
 
 def _apart(leader: np.ndarray) -> np.ndarray:

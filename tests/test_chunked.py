@@ -1,0 +1,442 @@
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import annbatch
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from scipy import sparse
+from torch.utils.data import DataLoader
+
+from cellcohort.cells import CellTable
+from cellcohort.composition import StepMeter
+from cellcohort.sampling import (
+    BatchSampler,
+    ChunkedBatchSampler,
+    ChunksInOrder,
+    ChunksShuffled,
+    ConditionBalanced,
+    ExperimentAware,
+    ShortfallWarning,
+    TemporallyEnriched,
+    TrackCapped,
+)
+from cellcohort.sampling.chunk_sampler import ChunkSampler
+from cellcohort.sampling.coverage import coverage
+from cellcohort.sampling.reading import reading
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The '.*' option is deprecated"),  # anndata asks pandas for it
+    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
+]
+BATCH, CHUNK, PRELOAD = 32, 16, 16
+AXES: dict[str, dict[str, Any]] = {
+    "random": {},
+    "experiment": {"experiment": ExperimentAware()},
+    "leaky": {"experiment": ExperimentAware(0.1)},
+    "condition": {"condition": ConditionBalanced()},
+    "two": {"experiment": ExperimentAware(0.1), "condition": ConditionBalanced()},
+    "three": {
+        "experiment": ExperimentAware(0.1),
+        "condition": ConditionBalanced(),
+        "temporal": TemporallyEnriched(window_hours=2.0),
+    },
+    "three unmixed": {
+        "experiment": ExperimentAware(),
+        "condition": ConditionBalanced(),
+        "temporal": TemporallyEnriched(window_hours=2.0),
+    },
+}
+
+
+def make_frame(n: int = 12_000, seed: int = 0) -> pd.DataFrame:
+    """Cells in random order: 3 experiments, conditions at 50/30/20 %, hours 0 to 12."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "experiment": [f"e{i}" for i in rng.choice(3, n, p=[0.4, 0.35, 0.25])],
+            "condition": np.array(list("abc"))[np.searchsorted([0.5, 0.8], rng.random(n))],
+            "hours_post_infection": rng.integers(0, 25, n) / 2,
+        }
+    )
+    frame["track"] = [f"{e}-{i}" for e, i in zip(frame.experiment, rng.integers(0, n // 8, n), strict=True)]
+    return frame
+
+
+def prepared(frame: pd.DataFrame) -> pd.DataFrame:
+    by = ["experiment", "condition", "hours_post_infection"]
+    return frame.sort_values(by, kind="stable").reset_index(drop=True)
+
+
+RANDOM = make_frame()
+PREPARED = prepared(RANDOM)
+CELLS = CellTable.from_frame(PREPARED, track="track")
+MIXED = CellTable.from_frame(RANDOM, track="track")
+
+
+def make(axes: str, cells: CellTable = CELLS, **options: Any) -> ChunkedBatchSampler:
+    given: dict[str, Any] = {"batch_size": BATCH, "chunk_size": CHUNK, "preload_nchunks": PRELOAD, **options}
+    return ChunkedBatchSampler(cells, AXES[axes], **given)
+
+
+def epoch_of(sampler: BatchSampler, epoch: int = 0) -> np.ndarray:
+    return np.stack([sampler.batch(epoch, step) for step in range(len(sampler))])
+
+
+# what batches hold
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_batches_have_the_asked_size_and_no_cell_twice(axes: str) -> None:
+    batches = epoch_of(make(axes))
+    assert batches.shape == (len(PREPARED) // BATCH, BATCH)
+    assert all(len(set(batch)) == BATCH for batch in batches.tolist())
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+@pytest.mark.parametrize("axes", AXES)
+def test_every_batch_holds_what_the_axes_ask(axes: str, epoch: int) -> None:
+    sampler = make(axes)
+    leaky = next((axis.leaky for axis in sampler.axes.values() if isinstance(axis, ExperimentAware)), 0.0)
+    for step, batch in enumerate(epoch_of(sampler, epoch)):
+        asked, cells = sampler.asked(epoch, step), PREPARED.iloc[batch]
+        if asked.experiment is not None:
+            leader = CELLS.column("experiment").labels[asked.experiment]
+            assert abs((cells.experiment == leader).sum() - BATCH * (1 - leaky)) < 1
+        if "condition" in sampler.axes:
+            counts = cells.condition.value_counts().reindex(list("abc"), fill_value=0)
+            assert (np.abs(counts - BATCH / 3) < 1).all()
+        if "temporal" in sampler.axes:
+            near = (cells.hours_post_infection - asked.focal_hours).abs() <= asked.window_hours
+            assert abs(near.sum() - BATCH * asked.inside) < 1
+            assert asked.focal_hours in PREPARED.hours_post_infection[PREPARED.experiment == leader].unique()
+
+
+@pytest.mark.parametrize("axes", ["experiment", "condition"])
+def test_in_random_order_too_every_batch_holds_what_one_axis_asks(axes: str) -> None:
+    sampler = make(axes, MIXED)
+    for step, batch in enumerate(epoch_of(sampler)):
+        asked, cells = sampler.asked(0, step), RANDOM.iloc[batch]
+        if axes == "experiment":
+            assert set(cells.experiment) == {MIXED.column("experiment").labels[asked.experiment or 0]}
+        else:
+            assert (np.abs(cells.condition.value_counts() - BATCH / 3) < 1).all()
+
+
+def test_spare_places_and_focal_times_go_round() -> None:
+    sampler = make("three unmixed")
+    cells = PREPARED.iloc[epoch_of(sampler).ravel()]
+    totals = cells.condition.value_counts() / len(cells)
+    assert np.allclose(totals, 1 / 3, atol=0.002)
+    focal = [sampler.asked(epoch, step).focal_hours for epoch in range(3) for step in range(len(sampler))]
+    assert set(focal) == set(PREPARED.hours_post_infection)
+
+
+def test_cells_leak_from_all_other_experiments() -> None:
+    sampler = make("leaky")
+    leaks = np.zeros((3, 3))
+    for step, batch in enumerate(epoch_of(sampler)):
+        leader = sampler.asked(0, step).experiment or 0
+        leaks[leader] += np.bincount(CELLS.column("experiment").codes[batch], minlength=3)
+        leaks[leader, leader] = 0
+    assert (leaks + np.eye(3) > 0).all()
+
+
+def test_experiments_lead_in_proportion_to_their_cells() -> None:
+    sampler = make("two")
+    led = [sampler.asked(epoch, step).experiment for epoch in range(4) for step in range(len(sampler))]
+    assert np.allclose(np.bincount(led) / len(led), [0.4, 0.35, 0.25], atol=0.03)  # type: ignore[arg-type]
+
+
+def test_tracks_are_capped_where_there_are_enough() -> None:
+    axes = {"condition": ConditionBalanced(), "track": TrackCapped(1)}
+    sampler = ChunkedBatchSampler(CELLS, axes, BATCH, CHUNK, PRELOAD)
+    free = ChunkedBatchSampler(CELLS, {"condition": ConditionBalanced()}, BATCH, CHUNK, PRELOAD)
+
+    def repeats(of: BatchSampler) -> int:
+        return sum(BATCH - PREPARED.track.iloc[batch].nunique() for batch in epoch_of(of))
+
+    assert repeats(sampler) < 0.2 * repeats(free)
+
+
+def test_cells_of_weight_0_are_never_drawn() -> None:
+    axes = {"experiment": ExperimentAware(0.2, {"e0": 1, "e1": 1, "e2": 0})}
+    sampler = ChunkedBatchSampler(CELLS, axes, BATCH, CHUNK, PRELOAD)
+    assert set(PREPARED.experiment.iloc[epoch_of(sampler).ravel()]) == {"e0", "e1"}
+
+
+# windows
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_batches_of_one_window_share_cells_only_where_the_store_has_no_more(axes: str) -> None:
+    sampler = make(axes)
+    experiment, condition = PREPARED.experiment.to_numpy(), PREPARED.condition.to_numpy()
+    for step, positions in sampler.requests(0):
+        cells, times = np.unique(positions, return_counts=True)
+        for cell in cells[times > 1]:
+            stratum = np.ones(len(PREPARED), bool)
+            if "experiment" in sampler.axes:
+                stratum &= experiment == experiment[cell]
+            if "condition" in sampler.axes:
+                stratum &= condition == condition[cell]
+            assert "temporal" in sampler.axes or stratum.sum() < stratum[positions].sum(), (step, cell)
+        assert (times > 1).mean() < 0.1
+
+
+@pytest.mark.parametrize(("axes", "most"), [("random", 1.01), ("leaky", 1.1), ("two", 1.25), ("three unmixed", 1.25)])
+def test_a_prepared_store_is_read_with_little_waste(axes: str, most: float) -> None:
+    cost = reading(make(axes))
+    assert cost.amplification < most and cost.most_rows <= CHUNK * PRELOAD and cost.batches > 1
+
+
+def test_a_store_in_random_order_is_read_near_the_least_that_its_census_allows() -> None:
+    cost = reading(make("condition", MIXED))
+    assert cost.least > 1.2 and cost.amplification < 1.3 * cost.least
+    assert reading(make("experiment", MIXED, preload_nchunks=64)).amplification < 1.25
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_an_epoch_covers_nearly_as_many_cells_as_row_by_row(axes: str) -> None:
+    by_row = coverage(BatchSampler(CELLS, AXES[axes], BATCH)).share
+    assert coverage(make(axes)).share > 0.9 * by_row
+
+
+def test_without_axes_an_epoch_repeats_no_cell() -> None:
+    for sampler in (make("random"), make("random", MIXED)):
+        assert len(np.unique(epoch_of(sampler))) == len(sampler) * BATCH
+
+
+# one pure sequence, dealt out
+
+
+@pytest.mark.parametrize("axes", ["random", "two", "three"])
+def test_any_batch_of_any_process_is_the_same_at_once(axes: str) -> None:
+    one, other = make(axes), make(axes)
+    steps = np.random.default_rng(0).permutation(len(one))[:40]
+    at_random = {step: other.batch(2, int(step)) for step in steps}
+    in_order = epoch_of(one, 2)
+    assert all((in_order[step] == batch).all() for step, batch in at_random.items())
+    unpickled = pickle.loads(pickle.dumps(one))
+    assert (unpickled.batch(5, 7) == other.batch(5, 7)).all()
+
+
+@pytest.mark.parametrize("axes", ["random", "two", "three"])
+def test_epochs_and_seeds_differ(axes: str) -> None:
+    sampler, other = make(axes), make(axes, seed=1)
+    first = {frozenset(batch) for batch in epoch_of(sampler).tolist()}
+    for batches in (epoch_of(sampler, 1), epoch_of(other)):
+        assert not first & {frozenset(batch) for batch in batches.tolist()}
+
+
+def test_nothing_comes_from_a_global_generator() -> None:
+    before = np.random.get_state()[1].copy()  # type: ignore[index,union-attr]
+    list(make("three").sample(len(PREPARED)))
+    assert (np.random.get_state()[1] == before).all()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("axes", ["random", "two", "three"])
+def test_ranks_have_equally_many_batches_of_one_sequence_and_meet_every_experiment(axes: str, world_size: int) -> None:
+    alone = make(axes)
+    ranks = [alone.for_rank(rank, world_size) for rank in range(world_size)]
+    assert {len(rank) for rank in ranks} == {len(alone) // world_size}
+    size = alone.per_window
+    for rank, sampler in enumerate(ranks):
+        for step in range(0, min(len(sampler), 40), 7):
+            window, place = divmod(step, size)
+            assert (sampler.batch(1, step) == alone.batch(1, (window * world_size + rank) * size + place)).all()
+        if axes != "random":
+            assert {sampler.asked(0, step).experiment for step in range(len(sampler))} == {0, 1, 2}
+
+
+def test_it_is_what_the_composition_and_its_logger_take() -> None:
+    sampler = make("three", world_size=2)
+    meter = StepMeter(sampler)
+    positions = meter.positions(0, 0, 8)
+    numbers, _ = meter.measure(0, 0, positions)
+    assert positions.shape == (8, 2, BATCH)
+    shortfall = numbers[:, :2, meter.names.index("shortfall")]
+    assert (shortfall == 0).all()
+    assert sampler.signature != make("three", world_size=2, preload_nchunks=32).signature
+
+
+def test_a_pass_goes_on_where_a_state_says() -> None:
+    sampler = make("two")
+    whole = [list(batch) for batch in sampler]
+    sampler.set_epoch(0)
+    sampler.load_state_dict({"epoch": 0, "step": 11})
+    rest = [rows for request in sampler.sample(len(PREPARED)) for rows in rows_of(request)]
+    assert [sorted(rows) for rows in rest] == [sorted(batch) for batch in whole[11:]]
+    assert sampler.state_dict() == {"epoch": 1, "step": 0}
+
+
+# load requests, and the loader of annbatch
+
+
+def rows_of(request: Any) -> list[list[int]]:
+    """The rows of every batch of a load request."""
+    rows = np.concatenate([np.arange(run.start, run.stop) for run in request["requests"]])
+    return [rows[split].tolist() for split in request["splits"]]
+
+
+@pytest.mark.parametrize("kind", [ChunkedBatchSampler, ChunksShuffled, ChunksInOrder])
+@pytest.mark.parametrize("n", [12_000, 4_013])
+def test_requests_are_aligned_runs_that_hold_the_batches(kind: type[ChunkSampler], n: int) -> None:
+    frame = prepared(make_frame(n))
+    sampler = kind(CellTable.from_frame(frame), None, BATCH, CHUNK, PRELOAD)
+    seen, arrays = [], []
+    for request in sampler.sample(n):
+        runs: Any = request["requests"]
+        assert len(runs) <= PRELOAD + 1
+        assert all(run.start % CHUNK == 0 and run.stop == min(run.start + CHUNK, n) for run in runs)
+        assert all(a.start < b.start for a, b in pairwise(runs))
+        seen += rows_of(request)
+        arrays += request["splits"]
+    assert len(seen) == sampler.n_batches(n) == n // BATCH
+    assert len({row for rows in seen for row in rows}) == len(seen) * BATCH
+    assert len({id(array) for array in arrays}) == len(arrays)
+    assert not any(np.shares_memory(a, b) for a, b in pairwise(arrays)) or len(arrays) == 1
+
+
+def test_plain_samplers_read_every_chunk_once_in_order_or_at_random() -> None:
+    cells = CellTable.from_frame(PREPARED)
+    in_order = ChunksInOrder(cells, None, BATCH, CHUNK, PRELOAD)
+    assert (epoch_of(in_order).ravel() == np.arange(len(PREPARED))).all()
+    assert (epoch_of(in_order, 1) == epoch_of(in_order)).all()
+    shuffled = ChunksShuffled(cells, None, BATCH, CHUNK, PRELOAD)
+    assert sorted(epoch_of(shuffled).ravel()) == list(range(len(PREPARED)))
+    assert not (epoch_of(shuffled) == epoch_of(shuffled, 1)).all()
+    assert reading(shuffled).amplification < 1.05
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("kind", [ChunksShuffled, ChunksInOrder])
+def test_plain_samplers_deal_every_cell_to_one_rank(kind: type[ChunkSampler], world_size: int) -> None:
+    alone = kind(CellTable.from_frame(PREPARED), None, BATCH, CHUNK, PRELOAD)
+    ranks = [alone.for_rank(rank, world_size) for rank in range(world_size)]
+    drawn = np.concatenate([epoch_of(rank).ravel() for rank in ranks])
+    assert len(np.unique(drawn)) == len(drawn) == len(PREPARED) // BATCH // world_size * world_size * BATCH
+
+
+def test_cells_of_a_part_of_the_store_are_read_from_its_chunks() -> None:
+    kept = np.flatnonzero(np.random.default_rng(0).random(len(PREPARED)) < 0.8)
+    part = CELLS.take(kept).take(np.arange(5, len(kept)))
+    sampler = make("two", part)
+    rows = [row for request in sampler.sample(len(PREPARED)) for batch in rows_of(request) for row in batch]
+    assert set(rows) <= set(kept[5:])
+    positions = epoch_of(sampler)
+    assert sorted(kept[5:][positions.ravel()]) == sorted(rows)
+
+
+def arrays_of(path: Path, is_sparse: bool) -> tuple[list[Any], np.ndarray]:
+    """Three datasets of one collection, whose X tells their rows, and all of X."""
+    number = np.arange(len(PREPARED), dtype=np.float32)
+    matrix = np.stack([number, number % 7 + 1, np.ones_like(number)], axis=1)
+    found, begin = [], 0
+    for i, size in enumerate((3_000, 5_008, len(PREPARED) - 8_008)):
+        group, part = zarr.open_group(path / str(i), mode="w", zarr_format=3), matrix[begin : begin + size]
+        if is_sparse:
+            data = anndata.AnnData(sparse.csr_matrix(part))
+            annbatch.write_sharded(group, data, n_obs_per_chunk=CHUNK, shard_size=64 * CHUNK)
+            found.append(anndata.io.sparse_dataset(group["X"]))
+        else:
+            found.append(group.create_array("X", data=part, chunks=(CHUNK, 3)))
+        begin += size
+    return found, matrix
+
+
+def loader_of(sampler: ChunkSampler, arrays: list[Any]) -> annbatch.Loader:
+    return annbatch.Loader(batch_sampler=sampler, preload_to_gpu=False, return_index=True).add_datasets(arrays)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("axes", ["random", "three"])
+def test_the_loader_of_annbatch_delivers_the_rows_asked_for(tmp_path: Path, axes: str, is_sparse: bool) -> None:
+    arrays, matrix = arrays_of(tmp_path, is_sparse)
+    sampler = make(axes)
+    loader = loader_of(sampler, arrays)
+    assert len(loader) == len(sampler)
+    for epoch in range(2):  # the second pass is the second epoch
+        n = 0
+        for step, batch in enumerate(loader):
+            rows = sampler.batch(epoch, step)
+            x = batch["X"].toarray() if is_sparse else batch["X"]
+            assert (batch["index"] == rows).all() and (x == matrix[rows]).all()
+            n += 1
+        assert n == len(sampler)
+
+
+def test_worker_processes_take_windows_in_turn(tmp_path: Path) -> None:
+    arrays, matrix = arrays_of(tmp_path, False)
+    sampler = make("two", num_batches=45)
+    batches = DataLoader(
+        loader_of(sampler, arrays), batch_size=None, num_workers=2, multiprocessing_context="spawn",
+        persistent_workers=True, collate_fn=_rows,
+    )  # fmt: skip
+    for epoch in range(2):  # workers that stay go on to the next epoch
+        read = list(batches)
+        assert all((x == matrix[rows]).all() for x, rows in read)
+        expected = sorted(map(tuple, epoch_of(sampler, epoch).tolist()))
+        assert sorted(tuple(rows.tolist()) for _, rows in read) == expected
+
+
+def _rows(batch: Any) -> tuple[np.ndarray, np.ndarray]:
+    return batch["X"], batch["index"]
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batch_size": 100}, ["batch_size=100", "256 rows", "128"]),
+        ({"preload_nchunks": 1000}, ["preload_nchunks=1000", "750 chunks"]),
+        ({"chunk_size": 0}, ["chunk_size=0"]),
+        ({"num_batches": "cover"}, ["num_batches='cover'"]),
+        ({"scope": "global"}, ["scope='global'", "rank"]),
+        ({"rank": 2, "world_size": 2}, ["rank=2"]),
+    ],
+)
+def test_options_that_cannot_be_are_refused_with_numbers(options: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(ValueError) as error:
+        make("two", **options)
+    assert all(word in str(error.value) for word in said)
+
+
+def test_batches_that_no_window_holds_are_refused_with_what_would_do() -> None:
+    frame = pd.DataFrame({"experiment": "e", "condition": ["rare" if i % 50 == 0 else "common" for i in range(8000)]})
+    cells = CellTable.from_frame(frame, hours=None)
+    with pytest.raises(ValueError, match=r"takes about \d+ chunks of 16 rows, more than preload_nchunks=8"):
+        ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, 8)
+    ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, PRELOAD)
+
+
+def test_a_stratum_rarer_than_a_batch_asks_is_said_and_its_places_are_filled() -> None:
+    labels = ["rare"] * 3 + ["common"] * 2000
+    cells = CellTable.from_frame(pd.DataFrame({"experiment": "e", "condition": labels}), hours=None)
+    with pytest.warns(ShortfallWarning, match="3 of 'rare'"):
+        sampler = ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, PRELOAD)
+    for batch in epoch_of(sampler):
+        assert len(set(batch)) == BATCH and (batch < 3).sum() == 3
+
+
+@pytest.mark.parametrize("n_obs", [len(PREPARED) - 1, len(PREPARED) + 1])
+def test_a_store_of_another_length_is_refused_before_the_first_read(n_obs: int) -> None:
+    with pytest.raises(ValueError, match=f"{n_obs} rows.*{len(PREPARED)} rows"):
+        next(iter(make("two").sample(n_obs)))
+
+
+@pytest.mark.parametrize("kind", [ChunksShuffled, ChunksInOrder])
+def test_plain_samplers_refuse_axes_and_more_than_one_pass(kind: type[ChunkSampler]) -> None:
+    with pytest.raises(ValueError, match="experiment; use ChunkedBatchSampler"):
+        kind(CELLS, AXES["leaky"], BATCH, CHUNK, PRELOAD)
+    with pytest.raises(ValueError, match="375 batches"):
+        kind(CELLS, None, BATCH, CHUNK, PRELOAD, num_batches=376)
