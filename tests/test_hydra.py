@@ -275,6 +275,16 @@ def nodes(config: Any) -> list[DictConfig]:
 def test_defaults_in_yaml_are_those_of_the_code(override: str) -> None:
     config = compose(override)
     config.validation_sampler.fixed = False  # the one thing that makes it a sampler for validation
+    check_defaults(config)
+
+
+@pytest.mark.parametrize("source", OPTIONS["source"])
+def test_defaults_of_a_preparation_are_those_of_the_code(source: str) -> None:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        check_defaults(hydra.compose("prepare", [f"source={source}"]))
+
+
+def check_defaults(config: DictConfig) -> None:
     for node in nodes(config):
         target = node._target_
         made = get_class(target) if target.rpartition(".")[2][0].isupper() else get_method(target)
@@ -288,7 +298,9 @@ def test_defaults_in_yaml_are_those_of_the_code(override: str) -> None:
                 assert value == default, f"{target}: {key}={value} in YAML, {default} in code"
 
 
-@pytest.mark.parametrize(("group", "folder"), [("data", "data"), ("model", "models"), ("objective", "objectives")])
+@pytest.mark.parametrize(
+    ("group", "folder"), [("data", "data"), ("model", "models"), ("objective", "objectives"), ("source", "sources")]
+)
 def test_every_choice_has_a_module_and_every_module_a_choice(group: str, folder: str) -> None:
     modules = sorted(file.stem for file in (ROOT / "src" / "cellcohort" / folder).glob("*.py"))
     assert OPTIONS[group] == [name for name in modules if not name.startswith("_")]

@@ -127,6 +127,9 @@ class ContrastiveModule(lightning.LightningModule):
         loss = self._loss(batch, "training")
         self.log("train/loss", loss, prog_bar=True, batch_size=len(batch["anchor"]))
         self.log("train/learning_rate", self._learning_rate_now(), batch_size=len(batch["anchor"]))
+        if "second_views" in batch["meta"]:  # how many anchors had to be their own positive
+            share = batch["meta"]["second_views"] / len(batch["anchor"])
+            self.log("train/second_views", share, batch_size=len(batch["anchor"]))
         return loss
 
     def validation_step(self, batch: Mapping[str, Any], index: int) -> None:
