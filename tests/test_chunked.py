@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from cellcohort.cells import CellTable
 from cellcohort.composition import StepMeter
+from cellcohort.preview import cover, findings, report, survey
 from cellcohort.sampling import (
     BatchSampler,
     ChunkedBatchSampler,
@@ -440,3 +441,16 @@ def test_plain_samplers_refuse_axes_and_more_than_one_pass(kind: type[ChunkSampl
         kind(CELLS, AXES["leaky"], BATCH, CHUNK, PRELOAD)
     with pytest.raises(ValueError, match="375 batches"):
         kind(CELLS, None, BATCH, CHUNK, PRELOAD, num_batches=376)
+
+
+# the preview
+
+
+@pytest.mark.parametrize(("axes", "cells", "said"), [("two", CELLS, False), ("condition", MIXED, True)])
+def test_the_preview_says_what_is_read_and_when_to_prepare_the_store(axes: str, cells: CellTable, said: bool) -> None:
+    measured = survey(make(axes, cells, world_size=2), batches=100)
+    text = report(measured, findings(measured), cover(measured.sampler))
+    cost = reading(measured.sampler)  # type: ignore[arg-type]
+    assert f"{cost.amplification:.2f} rows are read" in " ".join(text.split())
+    assert f"{cost.most_rows:,} rows in memory" in " ".join(text.split())
+    assert ("scripts/prepare.py" in text) == said and "cover cannot be had" in text

@@ -7,10 +7,16 @@ import warnings
 from cellcohort.preview.words import several
 from cellcohort.sampling import BatchSampler, ShortfallWarning
 from cellcohort.sampling.axis import WindowAxis
+from cellcohort.sampling.reading import in_chunks
 
 
 def cover(sampler: BatchSampler) -> str:
     """The length and the price of ``num_batches="cover"`` in words, or why it cannot be had."""
+    if in_chunks(sampler):
+        return (
+            "batch_sampler.num_batches=cover cannot be had where cells are read in chunks, which leave rows over. "
+            f"Set a number above {len(sampler)}, and see above what it covers."
+        )
     if any(isinstance(axis, WindowAxis) for axis in sampler.axes.values()):
         return (
             "batch_sampler.num_batches=cover cannot be had with a time window, whose focal times decide what is drawn. "

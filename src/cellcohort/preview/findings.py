@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from cellcohort.preview.chunks import wasteful
 from cellcohort.preview.finding import Finding
 from cellcohort.preview.held import Held
 from cellcohort.preview.spellings import spellings
@@ -32,7 +33,8 @@ def findings(survey: Survey, mergeable: bool = True) -> list[Finding]:
     kinds: list[Callable[[Survey], Iterator[Finding]]] = [
         *(_short, _windows, _repeats, _mates, _uneven, _coverage, _overdrawn, _ranks)
     ]
-    return [*spellings(survey.sampler, mergeable), *(finding for kind in kinds for finding in kind(survey))]
+    known = [*spellings(survey.sampler, mergeable), *wasteful(survey.sampler)]
+    return [*known, *(finding for kind in kinds for finding in kind(survey))]
 
 
 def _kind(survey: Survey, kind: type) -> bool:

@@ -23,7 +23,7 @@ TRIED = 48  # windows that the chosen layout must fit into its chunks
 ALIKE = 1.02  # layouts whose chunks per batch differ by less are as good as each other
 ANEW = 4  # times that a window which needs too many chunks is planned anew, under another key
 FINER = 0.88  # by how much one layout's batches per window differ from the next one's
-REMEMBERED = 4  # windows kept
+REMEMBERED = 32  # windows kept: one of every rank of a node, and more
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from cellcohort.sampling.chunk_sampler import ChunkSampler
+from cellcohort.sampling.batch_sampler import BatchSampler
+
+if TYPE_CHECKING:
+    from cellcohort.sampling.chunk_sampler import ChunkSampler
+
+
+def in_chunks(sampler: BatchSampler) -> TypeGuard[ChunkSampler]:
+    """Whether a sampler is one that reads in chunks; loads none of what these need."""
+    return hasattr(sampler, "preload_nchunks")
 
 
 @dataclass(frozen=True)

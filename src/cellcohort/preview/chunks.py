@@ -1,0 +1,49 @@
+"""What reading in chunks costs a sampler, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cellcohort.preview.finding import Finding
+from cellcohort.sampling import BatchSampler
+from cellcohort.sampling.reading import in_chunks, reading
+
+STEPS_PER_SECOND = 10  # for which requests are told, since how fast a model trains is not known
+WASTEFUL = 1.5  # rows read per row used from which on a store had better be laid out anew
+
+
+def chunk_lines(sampler: BatchSampler) -> Iterator[str]:
+    """Sentences on what is read; none where cells are read row by row."""
+    if not in_chunks(sampler):
+        return
+    cost = reading(sampler)
+    per_batch = cost.chunks / cost.batches
+    yield (
+        f"Windows of {cost.chunks:.1f} chunks of {sampler.chunk_size} rows are cut into {cost.batches:.1f} batches "
+        f"each ({per_batch:.1f} chunks a batch): {cost.amplification:.2f} rows are read for every row used; "
+        f"{cost.least:.2f} are the least with which this store lets all cells of a kind come equally often."
+    )
+    yield (
+        f"The largest window measured holds {cost.most_rows:,} rows in memory, {cost.most_rows * 4e-3:,.1f} MB for "
+        f"every 1,000 float32 numbers of a cell. At {STEPS_PER_SECOND} steps a second each rank asks the store for "
+        f"{per_batch * STEPS_PER_SECOND:,.0f} chunks a second."
+    )
+    if cost.shared:
+        yield (
+            f"{cost.shared:.2%} of the places hold a cell that another batch of their window holds too, since their "
+            "strata have fewer cells than the window asks for."
+        )
+
+
+def wasteful(sampler: BatchSampler) -> Iterator[Finding]:
+    """That a store is not laid out for the axes, if so."""
+    if not in_chunks(sampler):
+        return
+    cost = reading(sampler)
+    if cost.amplification > WASTEFUL:
+        yield Finding(
+            f"{cost.amplification:.1f} rows are read for every row that a batch uses: the cells that it asks for are "
+            "spread over many chunks.",
+            "Lay the store out for these axes with scripts/prepare.py, which brings this near 1; until then ask less "
+            "of what is rare (sampler.ratio), or read more chunks at once (batch_sampler.preload_nchunks).",
+        )
