@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -99,9 +100,12 @@ def sized(folder: Path, rows: int, row_bytes: int, chunk_rows: int, shard_rows: 
     return Plan(folder, rows, max(BYTES_PER_BLOCK // row_bytes, 1), dataset_rows, chunk_rows, shard_rows)
 
 
-def digest(*parts: object) -> str:
+def digest(*parts: Any) -> str:
     """A short name for all that decides what a store holds."""
-    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:32]
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part.tobytes() if isinstance(part, np.ndarray) else f"{part!r}\n".encode())
+    return found.hexdigest()[:32]
 
 
 @contextmanager

@@ -85,9 +85,9 @@ def prepare(
     print(
         f"{len(order):,} cells of shape {source.shape} in {len(sizes)} strata", *map(_stratum, sizes.items()), sep="\n"
     )
-    name = digest(source.fingerprint, options, plan.rows, plan.dataset_rows, chunk_rows, shard_rows, order.tobytes())
+    name = digest(source.fingerprint, options, plan.dataset_rows, chunk_rows, shard_rows, order)
     if out.exists():
-        return _there(out, name)
+        return _there(out, plan.folder, name)
     with _begun(plan.folder, name):
         if not (plan.folder / "place.npy").exists():
             place = np.empty(len(order), np.int64)
@@ -105,13 +105,15 @@ def _stratum(item: tuple[str, int]) -> str:
     return f"  {item[1]:>9,}  {item[0]}"
 
 
-def _there(out: Path, name: str) -> Store:
+def _there(out: Path, folder: Path, name: str) -> Store:
     store = Store(out)  # which refuses what is no store
     if store.manifest.get("name") != name:
         raise ValueError(
             f"{out} was prepared from another source or with other options; name another out, or delete it."
         )
     print(f"{out} is finished already, with these options.")
+    if (folder / "name").exists() and (folder / "name").read_text() == name:
+        shutil.rmtree(folder)  # the work of it, stopped just before its end
     return store
 
 
@@ -158,18 +160,10 @@ def _work(client: Client, source: Source, plan: Plan, order: np.ndarray) -> None
     ]
     _wait(client, cuts, "reading")
     obs = source.obs
-    gathers = [
-        client.submit(
-            gather,
-            plan,
-            dataset,
-            obs.iloc[order[slice(*plan.dataset(dataset))]],
-            source.shape,
-            source.features,
-            pure=False,
-        )
-        for dataset in range(plan.datasets)
-    ]
+    gathers = []
+    for dataset in range(plan.datasets):
+        labels = client.scatter(obs.iloc[order[slice(*plan.dataset(dataset))]])
+        gathers.append(client.submit(gather, plan, dataset, labels, source.shape, source.features, pure=False))
     _wait(client, gathers, "writing")
 
 
@@ -187,6 +181,7 @@ def _finish(plan: Plan, out: Path, about: dict[str, Any]) -> None:
     """Mark the store as whole, with the size of every file, and put it in its place."""
     for left in plan.store.glob(".*"):  # of a worker that was killed
         shutil.rmtree(left) if left.is_dir() else left.unlink()
+    (plan.store / "zarr.json").unlink(missing_ok=True)  # of a preparation that was killed here, maybe cut short
     group = zarr.open_group(plan.store, mode="a", zarr_format=3)
     if missing := [number for number in range(plan.datasets) if not plan.finished(number).exists()]:
         raise RuntimeError(f"datasets {missing} are not in {plan.store}; prepare again.")
