@@ -313,10 +313,11 @@ def test_the_index_is_built_once_and_again_when_its_inputs_change(
     assert not [file for file in (tmp_path / "cache").iterdir() if file.name.startswith(".")]
 
 
-def test_the_preview_sees_the_cells_that_training_sees(
-    load: Callable[..., Patches], collection: Path, tmp_path: Path
+def test_the_preview_sees_the_cells_that_training_sees_and_decodes_nothing(
+    load: Callable[..., Patches], collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = load()
+    monkeypatch.delattr(Chunks, "_read")
     seen = load_cells(collection, patch=PATCH, tau_hours=TAU, cache=tmp_path / "cache", also=["well"])
     assert seen.whole == data.whole and seen.cells._frame.equals(data.cells._frame)
 
