@@ -44,7 +44,7 @@ def main() -> None:
     (place / "scores.md").write_text(
         markdown(table, options.reference) + "\n" + "\n".join(f"- {remark}" for remark in said) + "\n", encoding="utf-8"
     )
-    drawn = pictures(arms, table, with_umap=not options.no_umap)
+    drawn = pictures(arms, table, options.reference, with_umap=not options.no_umap)
     save(drawn, place / "pictures")
     title = f"Sampling strategies of {', '.join(directory.resolve().name for directory in options.directories)}"
     html = report(title, arms, table, held(arms), said, drawn, options.reference)

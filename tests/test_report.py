@@ -29,7 +29,7 @@ def write(place: Path, with_umap: bool = False) -> Path:
     runs, left_out = read_runs([place])
     arms = arms_of(runs)
     table = compare(arms)
-    drawn = pictures(arms, table, with_umap)
+    drawn = pictures(arms, table, "random", with_umap)
     said = remarks(table, "random", left_out)
     path = place / "report.html"
     path.write_text(report("A sweep", arms, table, held(arms), said, drawn, "random"), encoding="utf-8")
@@ -133,7 +133,7 @@ def test_maps_are_of_held_out_cells_and_of_the_largest_variance(tmp_path: Path) 
 
 def test_pictures_have_file_names_of_their_own(tmp_path: Path) -> None:
     arms = arms_of(read_runs([make_sweep(tmp_path / "sweep", EFFECTS)])[0])
-    drawn = pictures(arms, compare(arms), with_umap=False)
+    drawn = pictures(arms, compare(arms), "random", with_umap=False)
     save(drawn, tmp_path / "pictures")
     assert len(list((tmp_path / "pictures").glob("*.png"))) == len(drawn) == 2 + 1 + 3 * 3
 

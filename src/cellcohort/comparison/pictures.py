@@ -24,16 +24,16 @@ class Picture(NamedTuple):
     figure: Figure
 
 
-def pictures(arms: Sequence[Arm], table: pd.DataFrame, with_umap: bool = True) -> list[Picture]:
+def pictures(arms: Sequence[Arm], table: pd.DataFrame, reference: str, with_umap: bool = True) -> list[Picture]:
     """Draw everything there is data for."""
     with plots.styled():
-        return list(_pictures(arms, table, with_umap))
+        return list(_pictures(arms, table, reference, with_umap))
 
 
-def _pictures(arms: Sequence[Arm], table: pd.DataFrame, with_umap: bool) -> Iterator[Picture]:
+def _pictures(arms: Sequence[Arm], table: pd.DataFrame, reference: str, with_umap: bool) -> Iterator[Picture]:
     for score, rows in table.groupby("score", sort=False):
-        yield Picture("scores", str(score), _in_words(rows), plots.score_plot(rows))
-    for title, figure in plots.knob_plots(arms, table):
+        yield Picture("scores", str(score), _in_words(rows), plots.score_plot(rows, reference))
+    for title, figure in plots.knob_plots(arms, table, reference):
         yield Picture("curves", title, f"{title}; the numbers are in the table.", figure)
     for name in plots.measured(arms):
         steps = plots.step_plot(arms, name)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from cellcohort.comparison.runs import FinishedRun
 from cellcohort.comparison.statistics import estimate
-from cellcohort.comparison.table import BETTER, REFERENCE, WORSE, Arm, rows_of
+from cellcohort.comparison.table import BETTER, WORSE, Arm, rows_of
 
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C7A00")
 SHAPES = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">")
@@ -36,13 +36,15 @@ def styled() -> Iterator[None]:
         yield
 
 
-def score_plot(rows: pd.DataFrame) -> Figure:
+def score_plot(rows: pd.DataFrame, reference: str) -> Figure:
     """One score: mean and 95 % interval of each strategy and baseline, the reference as a line.
 
     Parameters
     ----------
     rows : pandas.DataFrame
         The rows of that score in the table of :func:`cellcohort.comparison.compare`.
+    reference : str
+        The strategy that the others were compared with.
     """
     figure = Figure(figsize=(WIDTH, 0.8 + 0.27 * len(rows)), layout="constrained")
     axes = figure.subplots()
@@ -50,7 +52,7 @@ def score_plot(rows: pd.DataFrame) -> Figure:
         shape, edge, face = VERDICTS.get(str(row.verdict), OPEN)
         if row.representation != "model":
             shape, edge, face = BASELINE
-        elif row.strategy == REFERENCE:
+        elif row.strategy == reference:
             shape, edge, face = REFERENCE_MARK
             axes.axvline(row.mean, color="#999999", linewidth=0.8, zorder=0)
         if row.high > row.low:
@@ -91,7 +93,7 @@ def measured(arms: Sequence[Arm]) -> list[str]:
     return [name for name in alike if any(metrics[name].count() > 1 for metrics in names if name in metrics)]
 
 
-def knob_plots(arms: Sequence[Arm], table: pd.DataFrame) -> list[tuple[str, Figure]]:
+def knob_plots(arms: Sequence[Arm], table: pd.DataFrame, reference: str) -> list[tuple[str, Figure]]:
     """Every score against the one numeric option in which the arms of a strategy differ, such as the leak."""
     plots: list[tuple[str, Figure]] = []
     for name in dict.fromkeys(arm.strategy for arm in arms):
@@ -102,26 +104,26 @@ def knob_plots(arms: Sequence[Arm], table: pd.DataFrame) -> list[tuple[str, Figu
         if all(isinstance(arm.knobs[knob], int | float) for arm in own):
             values = {arm.name: float(arm.knobs[knob]) for arm in own}
             plots += [
-                (f"{rows['score'].iloc[0]} against {knob} of {name}", _knob(rows, values, knob, name))
+                (f"{rows['score'].iloc[0]} against {knob} of {name}", _knob(rows, values, knob, name, reference))
                 for _, rows in table.groupby("score", sort=False)
             ]
     return plots
 
 
-def _knob(rows: pd.DataFrame, values: dict[str, float], knob: str, name: str) -> Figure:
-    figure = Figure(figsize=(WIDTH, 2.8), layout="constrained")
+def _knob(rows: pd.DataFrame, values: dict[str, float], knob: str, name: str, reference: str) -> Figure:
+    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
     axes = figure.subplots()
     own = rows[rows["strategy"].isin(values)]
     own = own.assign(knob=own["strategy"].map(values)).sort_values("knob")
     axes.plot(own["knob"], own["mean"], color="#0072B2", marker="o", label=name)
     axes.vlines(own["knob"], own["low"], own["high"], color="#0072B2")
-    beside = rows[(rows["strategy"] == REFERENCE) & (rows["representation"] == "model")]
+    beside = rows[(rows["strategy"] == reference) & (rows["representation"] == "model")]
     for row in rows_of(beside):
-        axes.axhline(row.mean, color="#000000", linestyle="--", label=f"{REFERENCE}, with its interval")
+        axes.axhline(row.mean, color="#000000", linestyle="--", label=f"{reference}, with its interval")
         axes.axhspan(row.low, row.high, color="#999999", alpha=0.25, linewidth=0)
     axes.set_xlabel(knob)
     axes.set_title(str(rows["score"].iloc[0]), loc="left")
-    axes.legend(fontsize=8)
+    figure.legend(loc="outside lower left", ncols=2, fontsize=8)
     return figure
 
 
