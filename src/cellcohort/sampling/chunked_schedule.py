@@ -78,10 +78,12 @@ class ChunkedSchedule(Schedule):
         self._walks: tuple[tuple[int, tuple[np.ndarray, np.ndarray]], ...] = ()
         self._recent: tuple[tuple[tuple[int, int], Window], ...] = ()
         plan, groups = self._plan, np.arange(len(self._weights) + 1)
-        # of one type each, so that the kernels are compiled once
+        # of one type and layout each, so that the kernels are compiled once
         self._count = plan.count.astype(np.int64)
         self._knot_start = self._strata.knot_start.astype(np.int64)
         self._capped = self._capped.astype(np.int32)
+        self._groups = np.ascontiguousarray(self._strata.group, np.int64)
+        self._labels = np.ascontiguousarray(self._strata.label, np.int64)
         self._plan_rows = np.argsort(plan.leader, kind="stable")
         self._plan_first = np.searchsorted(plan.leader[self._plan_rows], groups)
         self._times = [np.empty(0)] * len(self._weights)
@@ -167,7 +169,7 @@ class ChunkedSchedule(Schedule):
         groups = leaders[: rota.groups]
         ptr, stratum, count = window_asks(
             groups, blocks, rota.turns, self._plan_rows, self._plan_first, plan.ptr, plan.stratum, self._count,
-            strata.group, strata.label, len(strata.levels), strata.start, key,
+            self._groups, self._labels, len(strata.levels), strata.start, key,
         )  # fmt: skip
         first = number * rota.n_batches
         inside = np.array([self._inside(n) for n in range(first, first + rota.n_batches)])
@@ -175,7 +177,7 @@ class ChunkedSchedule(Schedule):
         place, walk = self._walk(epoch)
         chunks, shared, filled, passed = cut_window(
             census.members, census.time, census.chunk_of, census.chunk_ptr, census.stratum, census.first,
-            census.walk_ptr, walk, place, strata.start, strata.group, strata.knot, self._knot_start,
+            census.walk_ptr, walk, place, strata.start, self._groups, strata.knot, self._knot_start,
             strata.knot_ptr, self._capped, self._most, ptr, stratum, count, groups, blocks,
             self._rate(rota), self._passed(rota, number, blocks), focal,
             self._window.half_width if self._window else 0.0, inside, first,

@@ -13,7 +13,7 @@ from numba import njit
 
 from cellcohort.sampling.draw import tally
 from cellcohort.sampling.keyed import bits_of, mix, permuted
-from cellcohort.sampling.pool import ANYWHERE, INSIDE, OUTSIDE, add_chunk, chunk_holds, count_free, empty_pool, take
+from cellcohort.sampling.pool import ANYWHERE, INSIDE, OUTSIDE, add_chunk, chunk_holds, empty_pool, lacking, take
 from cellcohort.sampling.windowed import TOLERANCE, share_out
 
 LOOKED_AT = 32  # chunks around a focal time among which the one with most cells is chosen
@@ -75,16 +75,14 @@ def cut_window(  # type: ignore[no-untyped-def]
     tallies = np.empty((n_batches, len(tally(out.shape[1] if most > 0 else 1)), 2), np.int64)
     tallies[:] = 0
 
+    later = np.zeros(len(knot), np.int64)  # how many batches to come have each knot in their time window
     if timed:
         for v in hungriest:
             for i in by_stratum[bounds[v] : bounds[v + 1]]:
                 if within[i] == 0:
                     continue
                 j, need = batch_of[i], within[i]
-                while True:
-                    free = count_free(pool, v, INSIDE, begin[i], end[i], time, first)
-                    if free >= need or pool[9][0] >= most_chunks:
-                        break
+                while lacking(pool, v, INSIDE, begin[i], end[i], need, time, first) and pool[9][0] < most_chunks:
                     near = _near(
                         pool, strata[v], begin[i], end[i], chunk_size, knot_start, chunk_of, chunk_ptr, entry_stratum,
                         first, time, mix(key, _U(i)),
@@ -93,7 +91,7 @@ def cut_window(  # type: ignore[no-untyped-def]
                         break
                     add_chunk(pool, near, chunk_ptr, entry_stratum, first)
                 filled[j], more = take(
-                    pool, v, INSIDE, begin[i : i + 1], end[i : i + 1], need, members, time, first, capped, most,
+                    pool, v, INSIDE, begin[i], end[i], later, need, members, time, first, capped, most,
                     tallies[j], mix(mix(key, _U(j)), _U(2 * strata[v])), out[j], filled[j],
                 )  # fmt: skip
                 shared += more
@@ -101,21 +99,24 @@ def cut_window(  # type: ignore[no-untyped-def]
         rest = 0
         for i in by_stratum[bounds[v] : bounds[v + 1]]:
             rest += ask_count[i] - within[i]
-        while count_free(pool, v, ANYWHERE, 0, 0, time, first) < rest and pool[9][0] < most_chunks:
+        while lacking(pool, v, ANYWHERE, 0, 0, rest, time, first) and pool[9][0] < most_chunks:
             if not _walk_on(pool, v, walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):
                 break
     for v in hungriest:
         part = OUTSIDE if timed else ANYWHERE
-        for at in range(bounds[v], bounds[v + 1]):
-            i, later = by_stratum[at], by_stratum[at : bounds[v + 1]]
+        asks = by_stratum[bounds[v] : bounds[v + 1]]
+        for i in asks:
+            later[begin[i] : end[i]] += 1
+        for i in asks:
+            later[begin[i] : end[i]] -= 1
             j, need = batch_of[i], ask_count[i] - within[i]
             if need == 0:
                 continue
-            while count_free(pool, v, part, begin[i], end[i], time, first) < need and pool[9][0] < most_chunks:
+            while lacking(pool, v, part, begin[i], end[i], need, time, first) and pool[9][0] < most_chunks:
                 if not _walk_on(pool, v, walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):
                     break
             filled[j], more = take(
-                pool, v, part, begin[later], end[later], need, members, time, first, capped, most, tallies[j],
+                pool, v, part, begin[i], end[i], later, need, members, time, first, capped, most, tallies[j],
                 mix(mix(key, _U(j)), _U(2 * strata[v] + 1)), out[j], filled[j],
             )  # fmt: skip
             shared += more

@@ -61,29 +61,28 @@ def fits(part, knot, begin, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def count_free(pool, local, part, begin, end, time, first):  # type: ignore[no-untyped-def]
-    """Cells of a stratum on the wanted side of a time window that no batch holds yet."""
+def lacking(pool, local, part, begin, end, need, time, first):  # type: ignore[no-untyped-def]
+    """How many of the `need` cells of a stratum on the wanted side of a time window are not there, free of batches."""
     _, head, next_entry, entry, place, used, _, _, _, _ = pool
-    free = 0
     at = head[local]
-    while at >= 0:
+    while at >= 0 and need > 0:
         e = entry[at]
         for i in range(first[e + 1] - first[e]):
             if part == ANYWHERE or fits(part, time[first[e] + i], begin, end):
-                free += used[place[at] + i] == 0
+                need -= used[place[at] + i] == 0
         at = next_entry[at]
-    return free
+    return max(need, 0)
 
 
 @njit(cache=True, nogil=True)
 def take(  # type: ignore[no-untyped-def]
-    pool, local, part, begins, ends, need, members, time, first, capped, most, held, key, out, filled
+    pool, local, part, begin, end, later, need, members, time, first, capped, most, held, key, out, filled
 ):  # fmt: skip
     """Take `need` cells of a stratum for one batch.
 
-    The time window of the batch is ``begins[0]:ends[0]``; the others are of batches still to come.
-    Outside its own, cells within theirs go first, for which they have no use. With `most` > 0, cells
-    whose label of `capped` the batch already holds so often come last.
+    Outside the batch's time window ``begin:end``, cells within those of batches to come go first, for which
+    these have no use: cells of a knot that `later` counts. With
+    `most` > 0, cells whose label of `capped` the batch already holds so often come last.
 
     Returns
     -------
@@ -103,10 +102,10 @@ def take(  # type: ignore[no-untyped-def]
             e = entry[at]
             for i in range(first[e + 1] - first[e]):
                 member, slot = first[e] + i, place[at] + i
-                if part == ANYWHERE or fits(part, time[member], begins[0], ends[0]):
+                if part == ANYWHERE or fits(part, time[member], begin, end):
                     deepest = max(deepest, used[slot])
                     free = used[slot] == level and stamp[slot] != state[3]
-                    if free and (not choosy or _in_another(time[member], begins, ends)):
+                    if free and (not choosy or later[time[member]] > 0):
                         candidates[n, 0], candidates[n, 1] = slot, member
                         n += 1
             at = next_entry[at]
@@ -138,15 +137,6 @@ def take(  # type: ignore[no-untyped-def]
             level = 0
             state[3] += 1
     return filled, shared
-
-
-@njit(cache=True, nogil=True)
-def _in_another(knot, begins, ends):  # type: ignore[no-untyped-def]
-    """Whether a cell lies within the time window of a batch still to come."""
-    found = False
-    for i in range(1, len(begins)):
-        found = found or begins[i] <= knot < ends[i]
-    return found
 
 
 @njit(cache=True, nogil=True)

@@ -88,7 +88,7 @@ def _evenly(blocks: np.ndarray) -> np.ndarray:
     """Every group so often, its turns at the same distance from each other."""
     group = np.repeat(np.arange(len(blocks)), blocks)
     turn = np.arange(len(group)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-    return group[np.argsort((turn + 0.5) / blocks[group], kind="stable")]
+    return group[np.argsort((turn + 0.5) / blocks[group], kind="stable")].astype(np.int32)
 
 
 def _apart(leader: np.ndarray) -> np.ndarray:
