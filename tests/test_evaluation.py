@@ -407,6 +407,13 @@ def test_the_budget_is_kept_and_the_choice_repeats(max_cells: int, n_fit: int, n
     assert not held.training[one].any() and not held.training[next_one].any()
 
 
+def test_what_one_part_does_not_use_of_the_budget_the_other_has() -> None:
+    frame = frame_of(30)
+    few = ~frame["track"].isin(["0-003", "1-004"]).to_numpy()
+    chosen = choose(held_of(frame).cells, few, "track", 100, 0)
+    assert chosen.held.training.sum() == 88 and (~chosen.held.training).sum() == 12
+
+
 # raw features
 
 
@@ -421,5 +428,8 @@ def test_features_are_standardised_on_the_training_cells_and_many_of_them_reduce
     training = 5 + 3 * noise(200, 4)
     made = Features(training, (4,))
     assert np.allclose(made(training).mean(0), 0, atol=1e-4) and made.note == ""
-    many = Features(noise(200, 300), (300,))
+    wide = noise(200, 300)
+    alike = Features(wide * np.linspace(1, 1000, 300, dtype=np.float32), (300,))(wide[:5] * np.linspace(1, 1000, 300))
+    assert np.allclose(np.abs(alike), np.abs(Features(wide, (300,))(wide[:5])), atol=0.05)  # whatever the units
+    many = Features(wide, (300,))
     assert many(noise(7, 300)).shape == (7, 64) and many.note == "64 principal components of the training cells"
