@@ -79,7 +79,7 @@ def two_plates(folder: Path) -> Path:
     small, large = SHAPE, (10, 3, 1, 64, 56)
     write_plate(folder / "one.zarr", dict.fromkeys(positions, small), "0.5")
     write_plate(
-        folder / "two.zarr", dict.fromkeys(positions, large), "0.4", ("DAPI", "Marker", "Phase"), (2, 1, 1, 32, 32), 5
+        folder / "two.zarr", dict.fromkeys(positions, large), "0.4", ("DAPI", "Marker", "Phase"), (2, 3, 1, 32, 32), 5
     )
     tracks_of(positions, small, 1).to_parquet(folder / "one.parquet")
     tracks_of(positions, large, 2).to_csv(folder / "two.csv", index=False)

@@ -16,10 +16,12 @@ import torch
 from cellcohort.data.timelapse import load_cells, load_timelapse
 from cellcohort.loader import make_loader
 from cellcohort.sampling import BatchSampler, TemporallyEnriched
+from cellcohort.sampling.batch import Batch
 from cellcohort.split import split
 from cellcohort.timelapse import index as index_module
 from cellcohort.timelapse.chunks import Chunks
 from cellcohort.timelapse.patches import Patches
+from cellcohort.timelapse.positives import Lineages
 from cellcohort.views.image import ImageViews
 from plates import SHAPE, entry, pixels, tracks_of, two_plates, write_collection, write_plate
 
@@ -151,14 +153,20 @@ def test_longer_times_are_drawn_less_often_by_the_decay(load: Callable[..., Patc
     frame = table(data)
     of = data.cells._frame
     anchors = np.flatnonzero(((of["experiment"] == "one") & (of["track_id"] == 1) & (of["t"] == 0)).to_numpy())
-    batch = np.repeat(anchors, 1)
-    tau = []
+    rows, tau = data._rows.numpy()[anchors], []
     for epoch in range(3000):
-        rows = data._rows.numpy()[batch]
         tau += list(frame["hours"].to_numpy()[data._lineages.draw(rows, (0, epoch))] - 1.0)
     share = np.array([np.isclose(tau, hours).mean() for hours in (0.5, 1.0, 1.5)])
     weight = np.exp([-0.5, -1.0, -1.5])
     assert share == pytest.approx(weight / weight.sum(), abs=0.03)
+
+
+def test_two_daughters_do_not_make_their_time_twice_as_likely() -> None:
+    """A mother at 0 and 1 hours, whose two daughters are there at 2 hours."""
+    track, hours = np.array([0, 0, 1, 2]), np.array([0.0, 1.0, 2.0, 2.0])
+    lineages = Lineages(track, hours, np.array([-1, 0, 0]), (1.0, 2.0), 1e9)
+    drawn = np.array([lineages.draw(np.array([0]), (0, epoch))[0] for epoch in range(3000)])
+    assert [np.mean(drawn == row) for row in range(4)] == pytest.approx([0, 0.5, 0.25, 0.25], abs=0.04)
 
 
 def test_draws_depend_on_the_seed_the_epoch_and_the_cell_only(load: Callable[..., Patches]) -> None:
@@ -168,6 +176,8 @@ def test_draws_depend_on_the_seed_the_epoch_and_the_cell_only(load: Callable[...
     some = np.random.default_rng(0).permutation(len(rows))[:40]
     assert np.array_equal(data._lineages.draw(rows[some], key), whole[some])
     assert not np.array_equal(data._lineages.draw(rows, (3, 1, 0)), whole)
+    later = [data.__getitems__(Batch(some.tolist(), epoch, 0))["meta"]["positive_row"] for epoch in (0, 1)]
+    assert not torch.equal(*later)
     part = data.subset(some)
     assert torch.equal(part.__getitems__(np.arange(40))["positive"], data.__getitems__(some)["positive"])
     assert not torch.equal(load(seed=4).__getitems__(some)["positive"], data.__getitems__(some)["positive"])
@@ -218,7 +228,9 @@ def test_the_kept_chunks_stay_within_their_bound(load: Callable[..., Patches]) -
     for start in range(0, len(data) - 8, 8):
         data.__getitems__(np.arange(start, start + 8))
         assert 0 < data.chunks.bytes <= 5 * chunk
-        assert data.chunks.bytes == sum(kept.nbytes for kept in data.chunks._kept.values())
+        kept = list(data.chunks._kept.values())
+        assert data.chunks.bytes == sum(one.nbytes for one in kept)
+        assert all(one.base is None for one in kept)  # which holds nothing else in memory
 
 
 def test_plates_with_the_same_names_inside_are_told_apart(tmp_path: Path) -> None:
