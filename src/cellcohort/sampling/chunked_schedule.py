@@ -18,8 +18,8 @@ from cellcohort.sampling.rota import Rota, build_rota
 from cellcohort.sampling.rounding import golden_step
 from cellcohort.sampling.schedule import Schedule
 
-REHEARSED = 8  # windows by which a layout is judged at first
-TRIED = 48  # windows that the chosen layout must fit into its chunks
+REHEARSED, REHEARSED_ROWS = 8, 2**17  # windows, and rows of them, by which a layout is judged at first
+TRIED, TRIED_ROWS = 48, 2**19  # windows, and rows of them, that the chosen layout must fit into its chunks
 ALIKE = 1.02  # layouts whose chunks per batch differ by less are as good as each other
 ANEW = 4  # times that a window which needs too many chunks is planned anew, under another key
 FINER = 0.88  # by how much one layout's batches per window differ from the next one's
@@ -224,7 +224,8 @@ class ChunkedSchedule(Schedule):
             others = sorted((one for one in found if one[0] > ALIKE * best), key=lambda one: one[0])
             for _, rota, stride in alike + others:
                 self._stride = stride
-                if all(self._cut(rota, 0, i).chunks <= self._limit for i in range(min(TRIED, len(rota)))):
+                n = min(TRIED, len(rota), max(2, TRIED_ROWS // (self._limit * self._chunk_size)))
+                if all(self._cut(rota, 0, i).chunks <= self._limit for i in range(n)):
                     return rota
         one = build_rota(self._weights, 1, 1, self.n_batches, self._seed)
         needed = np.mean([self._planned(one, 0, i, 0, self.n_chunks).chunks for i in range(REHEARSED)])
@@ -245,7 +246,10 @@ class ChunkedSchedule(Schedule):
         while n:
             rota = build_rota(self._weights, n if many else groups, 1 if many else n, self.n_batches, self._seed)
             self._stride = 0.0
-            windows = [self._planned(rota, 0, i, 0, 2 * self._limit) for i in range(min(REHEARSED, len(rota)))]
+            windows, allowed = [self._planned(rota, 0, 0, 0, int(1.2 * self._limit) + 1)], 1.05 * self._limit
+            if windows[0].chunks <= allowed:  # otherwise the others are not worth the time
+                tried = min(REHEARSED, len(rota), max(2, REHEARSED_ROWS // (self._limit * self._chunk_size)))
+                windows += [self._planned(rota, 0, i, 0, int(1.2 * self._limit) + 1) for i in range(1, tried)]
             chunks = float(np.mean([window.chunks for window in windows]))
             if chunks <= self._limit:
                 passed = float(np.mean([window.passed for window in windows]))
