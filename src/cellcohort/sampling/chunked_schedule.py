@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from cellcohort.sampling.keyed import key_of, permuted_each, uniform
 from cellcohort.sampling.rota import Rota, build_rota
 from cellcohort.sampling.rounding import golden_step
 from cellcohort.sampling.schedule import Schedule
+from cellcohort.sampling.window import Window
 
 REHEARSED, REHEARSED_ROWS = 8, 2**17  # windows, and rows of them, by which a layout is judged at first
 TRIED, TRIED_ROWS = 48, 2**19  # windows, and rows of them, that the chosen layout must fit into its chunks
@@ -24,30 +24,6 @@ ALIKE = 1.02  # layouts whose chunks per batch differ by less are as good as eac
 ANEW = 4  # times that a window which needs too many chunks is planned anew, under another key
 FINER = 0.88  # by how much one layout's batches per window differ from the next one's
 REMEMBERED = 32  # windows kept: one of every rank of a node, and more
-
-
-@dataclass(frozen=True)
-class Window:
-    """The batches cut from one load of chunks.
-
-    Attributes
-    ----------
-    positions : numpy.ndarray of int64, shape (n_batches, batch_size)
-    leaders : numpy.ndarray of int, shape (n_batches,)
-    focal : numpy.ndarray of float, shape (n_batches,)
-        Focal times; NaN without a window axis, infinite where a group has no times.
-    chunks : int
-        Chunks that are loaded.
-    shared : int
-        Places filled by a cell that another of the batches holds too: the store has no more of its kind.
-    """
-
-    positions: np.ndarray
-    leaders: np.ndarray
-    focal: np.ndarray
-    chunks: int
-    shared: int
-    passed: float
 
 
 class ChunkedSchedule(Schedule):

@@ -13,7 +13,18 @@ from numba import njit
 
 from cellcohort.sampling.draw import tally
 from cellcohort.sampling.keyed import bits_of, mix, permuted
-from cellcohort.sampling.pool import ANYWHERE, INSIDE, OUTSIDE, add_chunk, chunk_holds, empty_pool, lacking, take
+from cellcohort.sampling.pool import (
+    ANYWHERE,
+    INSIDE,
+    OUTSIDE,
+    add_chunk,
+    chunk_holds,
+    empty_pool,
+    is_chosen,
+    lacking,
+    n_chosen,
+    take,
+)
 from cellcohort.sampling.windowed import TOLERANCE, share_out
 
 LOOKED_AT = 32  # chunks around a focal time among which the one with most cells is chosen
@@ -82,7 +93,7 @@ def cut_window(  # type: ignore[no-untyped-def]
                 if within[i] == 0:
                     continue
                 j, need = batch_of[i], within[i]
-                while lacking(pool, v, INSIDE, begin[i], end[i], need, time, first) and pool[9][0] < most_chunks:
+                while lacking(pool, v, INSIDE, begin[i], end[i], need, time, first) and n_chosen(pool) < most_chunks:
                     near = _near(
                         pool, strata[v], begin[i], end[i], chunk_size, knot_start, chunk_of, chunk_ptr, entry_stratum,
                         first, time, mix(key, _U(i)),
@@ -99,8 +110,8 @@ def cut_window(  # type: ignore[no-untyped-def]
         rest = 0
         for i in by_stratum[bounds[v] : bounds[v + 1]]:
             rest += ask_count[i] - within[i]
-        while lacking(pool, v, ANYWHERE, 0, 0, rest, time, first) and pool[9][0] < most_chunks:
-            if not _walk_on(pool, v, walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):
+        while lacking(pool, v, ANYWHERE, 0, 0, rest, time, first) and n_chosen(pool) < most_chunks:
+            if not _walk_on(pool, v, strata[v], walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):
                 break
     for v in hungriest:
         part = OUTSIDE if timed else ANYWHERE
@@ -112,8 +123,8 @@ def cut_window(  # type: ignore[no-untyped-def]
             j, need = batch_of[i], ask_count[i] - within[i]
             if need == 0:
                 continue
-            while lacking(pool, v, part, begin[i], end[i], need, time, first) and pool[9][0] < most_chunks:
-                if not _walk_on(pool, v, walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):
+            while lacking(pool, v, part, begin[i], end[i], need, time, first) and n_chosen(pool) < most_chunks:
+                if not _walk_on(pool, v, strata[v], walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):
                     break
             filled[j], more = take(
                 pool, v, part, begin[i], end[i], later, need, members, time, first, capped, most, tallies[j],
@@ -123,7 +134,7 @@ def cut_window(  # type: ignore[no-untyped-def]
     passed = 0.0
     for u in range(len(strata)):
         passed = max(passed, walked[u] / (walk_ptr[strata[u] + 1] - walk_ptr[strata[u]]))
-    return pool[9][0], shared, filled.min(), passed
+    return n_chosen(pool), shared, filled.min(), passed
 
 
 @njit(cache=True, nogil=True)
@@ -165,14 +176,13 @@ def _from(place, walk, share):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _walk_on(pool, v, walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):  # type: ignore[no-untyped-def]
+def _walk_on(pool, v, s, walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):  # type: ignore[no-untyped-def]
     """Add the next chunk of a stratum's walk that is not in the window yet; False if all are."""
-    s = pool[0][v]
     n = walk_ptr[s + 1] - walk_ptr[s]
     while walked[v] < n:
         chunk = walk[walk_ptr[s] + (origin[v] + walked[v]) % n]
         walked[v] += 1
-        if not pool[8][chunk]:
+        if not is_chosen(pool, chunk):
             add_chunk(pool, chunk, chunk_ptr, entry_stratum, first)
             return True
     return False
@@ -188,7 +198,7 @@ def _near(  # type: ignore[no-untyped-def]
     best, most, looked = -1, 0, 0
     for i in range(min(n, 8 * LOOKED_AT)):
         chunk = chunk_of[low + permuted(i, n, bits, key)]
-        if pool[8][chunk]:
+        if is_chosen(pool, chunk):
             continue
         holds = chunk_holds(chunk, stratum, INSIDE, begin, end, chunk_ptr, entry_stratum, first, time)
         if holds > most:

@@ -55,6 +55,18 @@ def add_chunk(pool, chunk, chunk_ptr, entry_stratum, first):  # type: ignore[no-
 
 
 @njit(cache=True, nogil=True)
+def is_chosen(pool, chunk):  # type: ignore[no-untyped-def]
+    """Whether a chunk is in the pool."""
+    return pool[8][chunk]
+
+
+@njit(cache=True, nogil=True)
+def n_chosen(pool):  # type: ignore[no-untyped-def]
+    """Chunks in the pool."""
+    return pool[9][0]
+
+
+@njit(cache=True, nogil=True)
 def fits(part, knot, begin, end):  # type: ignore[no-untyped-def]
     """Whether a cell is on the wanted side of the time window ``begin <= knot < end``."""
     return part == ANYWHERE or (begin <= knot < end) == (part == INSIDE)
