@@ -34,7 +34,7 @@ class Conv3d(nn.Sequential):
         `shape` is not that of a patch, or a size is below 1.
     """
 
-    def __init__(self, shape: Sequence[int], embedding: int = 64, channels: int = 32, layers: int = 3) -> None:
+    def __init__(self, shape: Sequence[int], embedding: int = 64, channels: int = 16, layers: int = 4) -> None:
         of_image, *_ = checked_patch("Conv3d", shape, embedding=embedding, channels=channels, layers=layers)
         widths = [of_image] + [channels * 2**i for i in range(layers)]
         blocks = [
