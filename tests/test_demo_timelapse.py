@@ -13,8 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cellcohort import launch
+from cellcohort.data import demo_timelapse
 from cellcohort.data.demo_timelapse import load_cells, load_demo_timelapse
 from cellcohort.sampling import BatchSampler
+from cellcohort.simulation import plates
 from cellcohort.simulation.plates import screen
 from cellcohort.timelapse.patches import Patches
 from cellcohort.views.image import ImageViews
@@ -98,7 +101,27 @@ def test_a_run_on_it_learns_and_repeats(train: Callable[..., Path], home: Path) 
     assert first == again and len(first) == 5 and np.isfinite(first).all()
 
 
-def test_two_processes_write_the_screen_once_and_train_together(tmp_path: Path) -> None:
+def test_a_process_that_is_not_the_first_waits_for_it_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Store:
+        def get(self, key: str) -> bytes:
+            return str(screen(tmp_path, **SMALL)).encode()  # what the first process does meanwhile
+
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(launch, "_store", Store)
+    written: list[Path] = []
+    write = plates.write_screen
+    monkeypatch.setattr(plates, "write_screen", lambda at, *options: (written.append(at), write(at, *options)))
+    monkeypatch.setattr(
+        demo_timelapse, "screen", lambda *options: screen(*options) if written else pytest.fail("wrote")
+    )
+    assert len(load_cells(tmp_path, **SMALL, tau_hours=(6.0, 12.0)).cells) > 500
+    assert len(written) == 1
+
+
+def test_two_processes_train_together_on_one_screen(tmp_path: Path) -> None:
     script = Path(__file__).parents[1] / "scripts" / "train.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     options = ["model=conv2d", "model.channels=8", "batch_sampler.batch_size=32", "trainer.max_epochs=1"]

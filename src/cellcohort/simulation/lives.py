@@ -76,7 +76,7 @@ def live(rng: np.random.Generator, condition: str, founders: int, shape: tuple[i
     parts = []
     for t in range(frames):
         since = np.nan_to_num(t * step - cells.onset, nan=-1.0)
-        response = np.where(since > 0, 1 - np.exp(-np.maximum(since, 0) / 5), 0.0)
+        response = 1 - np.exp(-np.maximum(since, 0) / 5)
         parts.append(_rows(cells, t, response))
         divides = (cells.phase >= 1) & (response < 0.2)
         daughters = _divide(rng, cells.take(divides), born)
