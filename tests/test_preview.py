@@ -378,7 +378,8 @@ finally:
     *_, run, imported = done.stdout.splitlines()
     assert imported == "imported: []"
     directory = tmp_path / run.removeprefix("run: ")
-    assert sorted(path.name for path in directory.iterdir()) == ["config.yaml", "preview.png", "preview.txt"]
+    files = sorted(path.name for path in directory.iterdir())
+    assert files == ["config.yaml", "finished", "preview.png", "preview.txt"]
     text = (directory / "preview.txt").read_text(encoding="utf-8")
     assert text in done.stdout and "on each of 3 ranks" in text and "'data.merge_labels={condition:{" in text
     assert OmegaConf.load(directory / "config.yaml").world_size == 3
