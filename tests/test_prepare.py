@@ -51,6 +51,8 @@ def test_every_row_is_that_of_its_source_and_there_once(tmp_path: Path, stored_s
     store = prepare(AnnDataFiles(str(tmp_path / f"*{suffix}")), tmp_path / "out.zarr", **SMALL)
     obs, inputs = store.obs(), store.read(0, len(store))
     assert store.sparse == stored_sparse and len(obs) == 700 and len(store.arrays) == 3
+    if stored_sparse:
+        assert len({array.group["indices"].dtype for array in store.arrays}) == 1
     sources = {str(files[0]): one, str(files[1]): two[:, FEATURES].copy()}
     assert len(obs.groupby(["source_file", "source_row"], observed=True)) == 700
     for file, rows in obs.groupby("source_file", observed=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from threading import Lock
 from typing import Any
 
 import anndata
@@ -19,6 +20,8 @@ from cellcohort.store import PATCHES
 
 # with a checksum of every chunk, so that damage is found where it is and not learned from
 CODECS = (BloscCodec(cname="lz4", clevel=3, shuffle="shuffle"), Crc32cCodec())
+# annbatch and zarr keep how to write in settings of the process, which threads would set and undo under each other
+_writing = Lock()
 
 
 def cut(source: Source, plan: Plan, block: int) -> None:
@@ -82,7 +85,7 @@ def _write(folder: Any, inputs: Any, obs: pd.DataFrame, features: list[str] | No
     else:
         adata = anndata.AnnData(obs=obs, obsm={PATCHES: inputs})
     # chunks of zeros are written too, so that a chunk that is missing is known to be lost
-    with zarr.config.set({"array.write_empty_chunks": True}):
+    with _writing, zarr.config.set({"array.write_empty_chunks": True}):
         group = zarr.open_group(folder, mode="w", zarr_format=3)
         write_sharded(group, adata, n_obs_per_chunk=plan.chunk_rows, shard_size=plan.shard_rows, compressors=CODECS)
 

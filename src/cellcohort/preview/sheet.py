@@ -100,5 +100,5 @@ def _labels(samples: Samples, positions: np.ndarray, meta: Mapping[str, Any], sh
         lines = [short(str(column.labels[column.codes[position]]), 14) for column in named]
         if cells.hours is not None:
             later = float(meta["tau_hours"][of_batch]) if "tau_hours" in meta else np.nan
-            lines.append(f"{cells.hours[position]:g} h" + (f" + {later:g}" if np.isfinite(later) else ""))
+            lines.append(f"{cells.hours[position]:.4g} h" + (f" + {later:.3g}" if np.isfinite(later) else ""))
         yield "\n".join(lines)
