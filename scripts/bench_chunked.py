@@ -30,7 +30,10 @@ from annbatch.samplers import ClassSampler, RandomSampler, WeightedClassSampler
 from annbatch.types import LoadRequest
 from scipy import sparse
 
+from bench_sampler import make_frame
 from cellcohort.cells import CellTable
+from cellcohort.decoding import decoding
+from cellcohort.preparation import stored_order
 from cellcohort.sampling import (
     BatchSampler,
     ChunkedBatchSampler,
@@ -41,7 +44,6 @@ from cellcohort.sampling import (
 from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.coverage import coverage
 from cellcohort.sampling.reading import reading
-from cellcohort.store import decoding
 
 BATCH, CHUNK, PRELOAD = 256, 64, 64
 TOLERABLE = 1.3  # times the least rows read; beyond, more memory is tried too
@@ -58,22 +60,10 @@ MADE: dict[str, Callable[[float], Axis]] = {
 }
 
 
-def make_frame(n: int) -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    return pd.DataFrame(
-        {
-            "experiment": pd.Categorical.from_codes(rng.integers(0, 5, n), pd.Index([f"e{i}" for i in range(5)])),
-            "condition": pd.Categorical.from_codes(
-                np.searchsorted([0.7, 0.9, 0.98], rng.random(n)), pd.Index(list("abcd"))
-            ),
-            "hours_post_infection": rng.integers(0, 97, n) / 2,
-        }
-    )
-
-
 def prepared(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows as a prepared store has them: grouped by what the axes tell apart, shuffled inside."""
-    return frame.sort_values(["experiment", "condition", "hours_post_infection"], kind="stable").reset_index(drop=True)
+    """The rows as scripts/prepare.py lays them out for all three axes."""
+    order, _ = stored_order(frame, ["experiment", "condition", "hours_post_infection"])
+    return frame.iloc[order].reset_index(drop=True)
 
 
 def write(path: Path, n: int, features: int, is_sparse: bool) -> Any:
@@ -211,7 +201,7 @@ def main() -> None:
     parser.add_argument("--leaky", type=float, default=0.0)
     parser.add_argument("--sparse", action="store_true")
     options = parser.parse_args()
-    frame = make_frame(options.rows)
+    frame = make_frame(options.rows, experiments=5)
     with tempfile.TemporaryDirectory() as folder:
         array = write(Path(folder) / "store.zarr", options.rows, options.features, options.sparse)
         for layout, table in {"(i) prepared": prepared(frame), "(ii) random order": frame}.items():

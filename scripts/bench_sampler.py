@@ -37,13 +37,13 @@ AXES: dict[str, dict[str, Axis]] = {
 AXES["all three"] = {name: axis for axes in list(AXES.values()) for name, axis in axes.items()}
 
 
-def make_frame(n: int) -> pd.DataFrame:
+def make_frame(n: int, experiments: int = 10) -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    experiment = rng.integers(0, 10, n, dtype=np.int8)
+    experiment = rng.integers(0, experiments, n, dtype=np.int8)
     condition = np.searchsorted([0.7, 0.9, 0.98], rng.random(n, dtype=np.float32)).astype(np.int8)
     return pd.DataFrame(
         {
-            "experiment": pd.Categorical.from_codes(experiment, pd.Index([f"e{i}" for i in range(10)])),
+            "experiment": pd.Categorical.from_codes(experiment, pd.Index([f"e{i}" for i in range(experiments)])),
             "condition": pd.Categorical.from_codes(condition, pd.Index(list("abcd"))),
             "hours_post_infection": rng.integers(0, 97, n, dtype=np.int8) / np.float32(2),
         }

@@ -1,7 +1,7 @@
 """Compare the finished runs of a sweep: a table with uncertainty, pictures, and a report to open in a browser.
 
     uv run python scripts/compare.py outputs/<day>/<time>-sweep
-    uv run python scripts/compare.py sweep_of_strategies sweep_of_leaks --scores condition_probe hours_ridge
+    uv run python scripts/compare.py sweep_of_strategies sweep_of_leaks --scores condition_probe_across
 
 Everything goes to ``comparison/`` in the first directory: ``scores.csv`` (the table), ``scores.md``,
 ``report.html``, which opens in any browser, and ``pictures/``.

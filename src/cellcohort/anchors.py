@@ -42,11 +42,21 @@ def check_positive(tau_hours: Sequence[float], positive: str) -> None:
     """Raise ValueError where one of the two is no choice."""
     if positive not in get_args(Positive):
         raise ValueError(f"positive={positive!r} is not a choice; use one of {', '.join(get_args(Positive))}.")
+    check_tau_hours(tau_hours)
+
+
+def check_tau_hours(tau_hours: Sequence[float]) -> None:
+    """Raise ValueError where these are not a least and a greatest time."""
     if len(tau_hours) != 2 or not all(map(isfinite, tau_hours)) or not 0 <= tau_hours[0] <= tau_hours[1] > 0:
         raise ValueError(
             f"tau_hours={list(tau_hours)} must be two times in hours, 0 <= least <= greatest and greatest above 0, "
             "such as [0.5, 2.0]."
         )
+
+
+def tau_ticks(tau_hours: Sequence[float]) -> tuple[int, int]:
+    """Least and greatest time in ticks, 1 at least: the clock rounds, by less than one tick either way."""
+    return max(round(float(tau_hours[0]) * TICKS) - 1, 1), round(float(tau_hours[1]) * TICKS) + 1
 
 
 def rising_clock(cells: CellTable, tau_hours: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -77,8 +87,8 @@ def rising_clock(cells: CellTable, tau_hours: Sequence[float]) -> tuple[np.ndarr
 
 def later_rows(clock: np.ndarray, rows: np.ndarray, tau_hours: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     """First and past-the-last row of the possible positives of some rows; equal where there is none."""
-    low, high = round(float(tau_hours[0]) * TICKS) - 1, round(float(tau_hours[1]) * TICKS) + 1
-    start = np.maximum(np.searchsorted(clock, clock[rows] + low, "left"), rows + 1)
+    low, high = tau_ticks(tau_hours)
+    start = np.searchsorted(clock, clock[rows] + low, "left")
     stop = np.searchsorted(clock, clock[rows] + high, "right")
     return start, np.maximum(start, stop)
 

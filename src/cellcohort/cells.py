@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+
+from cellcohort.listing import listed
 
 MISSING_LABEL = "missing"
 
@@ -153,7 +155,7 @@ class CellTable:
         if name not in self._columns:
             if not self.has(name):
                 known = [*self._roles, *map(str, self._frame.columns)]
-                raise ValueError(f"the table has no column {name!r}; it has {_listed(known)}. Name one of these.")
+                raise ValueError(f"the table has no column {name!r}; it has {listed(known)}. Name one of these.")
             self._columns[name] = _code(self._frame[name], self._missing)
         return self._columns[name]
 
@@ -174,7 +176,7 @@ class CellTable:
 def _require(frame: pd.DataFrame, role: str, name: str) -> None:
     if name not in frame.columns:
         raise ValueError(
-            f"{role}={name!r} is not a column; the table has {_listed(map(str, frame.columns))}. "
+            f"{role}={name!r} is not a column; the table has {listed(map(str, frame.columns))}. "
             f"Name one of these, or pass {role}=None if there is none."
         )
     if isinstance(frame[name], pd.DataFrame):
@@ -234,9 +236,3 @@ def _hours(values: pd.Series) -> np.ndarray:
 
 def _smallest(n: int) -> np.dtype:
     return np.min_scalar_type(-max(n, 1))
-
-
-def _listed(names: Iterable[str], most: int = 20) -> str:
-    names = list(names)
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest

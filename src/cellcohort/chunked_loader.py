@@ -14,8 +14,8 @@ from annbatch.types import LoadRequest
 from scipy import sparse
 from torch import Tensor
 
+from cellcohort.decoding import decoding
 from cellcohort.loader import BatchLoader
-from cellcohort.store import decoding
 from cellcohort.stored import StoredCells
 
 __all__ = ["ChunkedLoader", "make_chunked_loader"]

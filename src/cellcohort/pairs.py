@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 
 import numpy as np
 
-from cellcohort.anchors import TICKS
+from cellcohort.anchors import TICKS, check_tau_hours, tau_ticks
 from cellcohort.augment import draws
 
 
@@ -31,14 +30,9 @@ class Pairs:
     """
 
     def __init__(self, codes: np.ndarray, hours: np.ndarray, tau_hours: Sequence[float], seed: int) -> None:
-        if len(tau_hours) != 2 or not all(map(isfinite, tau_hours)) or not 0 <= tau_hours[0] <= tau_hours[1] > 0:
-            raise ValueError(
-                f"tau_hours={list(tau_hours)} must be two times in hours, 0 <= least <= greatest and greatest above 0, "
-                "such as [0.5, 6.0]."
-            )
+        check_tau_hours(tau_hours)
         ticks = np.rint((hours - hours.min()) * TICKS).astype(np.int64)
-        self._low = max(round(tau_hours[0] * TICKS) - 1, 1)  # the clock rounds, by less than one tick either way
-        self._high = round(tau_hours[1] * TICKS) + 1
+        self._low, self._high = tau_ticks(tau_hours)
         self._seed, self._hours = seed, hours
         self._clock = codes.astype(np.int64) * (int(ticks.max()) + self._high + 10) + ticks
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from types import MappingProxyType
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
+from cellcohort.listing import listed
 
 COLUMNS: Mapping[str, Any] = MappingProxyType(
     {
@@ -156,18 +157,13 @@ def _merged(table: pd.DataFrame, roles: Roles, merge_labels: Mapping[str, Mappin
         if absent := [label for label in new_names if label not in labels]:
             raise ValueError(
                 f"merge_labels.{key} renames {', '.join(map(repr, absent))}, which no row has; the labels are "
-                f"{_some(labels)} (a number and the text of a number are different labels)."
+                f"{listed(labels, show=repr)} (a number and the text of a number are different labels)."
             )
         renamed = [new_names.get(label, label) for label in labels]
         distinct = list(dict.fromkeys(renamed))
         place = np.array([distinct.index(label) for label in renamed] + [-1])  # -1 stands for a missing label
         table = table.assign(**{name: pd.Categorical.from_codes(place[codes], pd.Index(distinct, dtype=object))})
     return table
-
-
-def _some(labels: Sequence[Any], most: int = 20) -> str:
-    more = f" and {len(labels) - most} more" if len(labels) > most else ""
-    return ", ".join(map(repr, labels[:most])) + more
 
 
 def _hours(

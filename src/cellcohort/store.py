@@ -13,13 +13,10 @@ import pandas as pd
 import zarr
 from annbatch import DatasetCollection
 
+from cellcohort.decoding import decoding
+
 MANIFEST = "cellcohort"  # attribute of the root, written last by a preparation
 PATCHES = "patches"  # key in obsm of inputs that are no rows of numbers
-
-
-def decoding() -> Any:
-    """A context in which arrays are opened to be decoded by zarrs, several times as fast as by zarr itself."""
-    return zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
 
 
 @dataclass

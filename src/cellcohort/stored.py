@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from cellcohort.cells import CellTable
 from cellcohort.pairs import Pairs
-from cellcohort.samples import Views
+from cellcohort.samples import Views, checked_positions
 from cellcohort.store import Store
 
 STATISTICS_CELLS = 65536  # over which means and standard deviations are taken, where there are more
@@ -91,22 +92,15 @@ class StoredCells:
             runs = len(rows) // run
             chosen = np.unique(np.linspace(0, runs - 1, STATISTICS_CELLS // run).astype(int))
             rows = rows[(chosen[:, None] * run + np.arange(run)).ravel()]
-        n, total, squares = 0, np.zeros(self.shape[0]), np.zeros(self.shape[0])
-        around = (
-            self.store.take(rows[:1]).reshape(self.shape[0], -1).mean(1, dtype=np.float64)
-        )  # so that sums stay exact
+        found = StandardScaler()
         for some in np.array_split(rows, -(-len(rows) // AT_ONCE)):
             values = self.store.take(some).reshape(len(some), self.shape[0], -1).astype(np.float64)
-            values -= around[:, None]
-            n += values.shape[0] * values.shape[2]
-            total += values.sum((0, 2))
-            squares += (values**2).sum((0, 2))
-        mean = total / n
-        return (mean + around).astype(np.float32), np.sqrt(np.maximum(squares / n - mean**2, 0)).astype(np.float32)
+            found.partial_fit(values.swapaxes(1, 2).reshape(-1, self.shape[0]))
+        return found.mean_.astype(np.float32), np.sqrt(found.var_).astype(np.float32)
 
     def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
         """The inputs of some cells as recorded, float32 (n, *shape)."""
-        return self.store.take(self.rows[self._checked(positions)])
+        return self.store.take(self.rows[checked_positions(positions, len(self))])
 
     def positives(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:
         """Row of the positive of each row, drawn among the rows that are in memory; its own where there is none."""
@@ -142,17 +136,7 @@ class StoredCells:
     def __getitems__(self, positions: Sequence[int] | np.ndarray) -> dict[str, Any]:
         """A batch of any cells, as :meth:`batch` describes it; a positive may be any cell of the store."""
         epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
-        rows = self.rows[self._checked(positions)]
+        rows = self.rows[checked_positions(positions, len(self))]
         later = self.positives(rows, np.arange(len(self._table)), epoch)
         wanted = rows if self._pairs is None else np.concatenate([rows, later])
         return self.batch(rows, later, torch.from_numpy(self.store.take(wanted)), epoch, step)
-
-    def _checked(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        position = np.array(positions)
-        if position.size and position.dtype.kind not in "iu":
-            raise TypeError(
-                f"positions have type {position.dtype}; use whole numbers, np.flatnonzero(mask) for a mask."
-            )
-        if position.size and (position.min() < 0 or position.max() >= len(self)):
-            raise IndexError(f"positions reach from {position.min()} to {position.max()}; use 0 to {len(self) - 1}.")
-        return position.astype(np.int64)

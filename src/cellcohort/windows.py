@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from cellcohort.anchors import TICKS, Positive, anchors, check_positive, later_rows, rising_clock
 from cellcohort.augment import LIGHT, Augment, draws
 from cellcohort.cells import CellTable
+from cellcohort.samples import checked_positions
 
 
 class TrackWindows(Dataset[dict[str, Any]]):
@@ -123,7 +124,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
 
         Windows and positives still come from the whole track, so keep tracks whole where that matters.
         """
-        positions = self._checked_positions(positions)
+        positions = checked_positions(positions, len(self))
         part = copy.copy(self)
         part._cells, part._rows = self.cells.take(positions), self._rows[torch.from_numpy(positions)]
         return part
@@ -142,7 +143,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
 
     def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
         """The windows of some cells as recorded, without augmentation; float32 (n, n_features, n_frames)."""
-        return self._windows(self._rows.numpy()[self._checked_positions(positions)])
+        return self._windows(self._rows.numpy()[checked_positions(positions, len(self))])
 
     def __getitem__(self, position: int) -> dict[str, Any]:
         """One cell, as a batch of one."""
@@ -170,7 +171,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
             A position is not in 0..len-1, or not a whole number.
         """
         epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
-        position = self._checked_positions(positions)
+        position = checked_positions(positions, len(self))
         rows, clock = self._rows.numpy()[position], self._clock.numpy()
         later = rows
         if self.positive != "view":
@@ -190,16 +191,6 @@ class TrackWindows(Dataset[dict[str, Any]]):
         back = rows[:, None] - np.arange(self.shape[1] - 1, -1, -1)
         recorded = np.maximum(back, self._first.numpy()[rows][:, None])
         return np.ascontiguousarray(self._features.numpy()[recorded].transpose(0, 2, 1))
-
-    def _checked_positions(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        position = np.array(positions)
-        if position.size and position.dtype.kind not in "iu":
-            raise TypeError(
-                f"positions have type {position.dtype}; use whole numbers, np.flatnonzero(mask) for a mask."
-            )
-        if position.size and (position.min() < 0 or position.max() >= len(self)):
-            raise IndexError(f"positions reach from {position.min()} to {position.max()}; use 0 to {len(self) - 1}.")
-        return position.astype(np.int64)
 
 
 def _check_options(frames: int, tau_hours: Sequence[float], positive: str, augment: Augment, seed: int) -> None:

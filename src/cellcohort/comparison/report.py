@@ -13,7 +13,7 @@ import pandas as pd
 from cellcohort.comparison import plots
 from cellcohort.comparison.pictures import Picture
 from cellcohort.comparison.table import BETTER, OPEN, WORSE, Arm, rows_of
-from cellcohort.comparison.text import better, interval, notes, number
+from cellcohort.comparison.text import better, cells, head, interval, notes
 
 MARKS = {BETTER: "▲ ", WORSE: "▼ ", OPEN: "○ "}
 GROUPS = {
@@ -133,9 +133,9 @@ def _image(picture: Picture) -> str:
     return f'<img alt="{escape(picture.words)}" src="data:image/{mime};base64,{data}">'
 
 
-def _table(caption: str, head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+def _table(caption: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
     """A table that scrolls sideways where it is too wide; each row has a class."""
-    cells = "".join(f'<th scope="col">{escape(title)}</th>' for title in head)
+    titles = "".join(f'<th scope="col">{escape(title)}</th>' for title in columns)
     body = ""
     for kind, (first, *rest) in rows:
         body += f'<tr class="{kind}"><th scope="row">{escape(first)}</th>'
@@ -143,29 +143,17 @@ def _table(caption: str, head: Sequence[str], rows: Sequence[tuple[str, Sequence
     label = escape(caption)
     return (
         f'<h3>{label}</h3><div class="wide" tabindex="0" role="region" aria-label="{label}">'
-        f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
 def _scores(score: str, rows: pd.DataFrame, reference: str) -> str:
-    head = [
-        "strategy",
-        "mean [95 %]",
-        f"minus {reference} [95 %]",
-        "p (Holm)",
-        "seeds",
-        "steps",
-        f"against {reference}",
-    ]
     lines = []
-    for row in rows_of(rows):
-        verdict = str(row.verdict)
-        difference = interval(row.difference, row.difference_low, row.difference_high, "+")
-        cells = [str(row.strategy), interval(row.mean, row.low, row.high), difference, number(row.p_holm)]
-        cells += [str(row.n), str(row.steps), f"{MARKS.get(verdict, '')}{verdict}"]
-        lines.append(("called" if verdict in (BETTER, WORSE) else "", cells))
+    for _, row in rows.iterrows():
+        *told, verdict = cells(row)
+        lines.append(("called" if verdict in (BETTER, WORSE) else "", [*told, f"{MARKS.get(verdict, '')}{verdict}"]))
     said = "".join(f'<p class="note">{escape(note.strip())}</p>' for note in notes(rows))
-    return _table(f"{score} ({better(rows)})", head, lines) + said
+    return _table(f"{score} ({better(rows)})", head(reference), lines) + said
 
 
 def _held(arm: Arm, rows: pd.DataFrame, table: pd.DataFrame) -> str:

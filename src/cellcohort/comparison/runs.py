@@ -13,8 +13,8 @@ import yaml
 
 from cellcohort.ledger import read_about, read_composition
 from cellcohort.run import FINISHED, strategy
+from cellcohort.scores import read_scores
 
-COLUMNS = ("representation", "score", "value", "higher_is_better", "n", "note")
 # neither what a run learns from nor how; "seed" is the pairing, "sampler" repeats batch_sampler.axes
 PASSED_OVER = (
     *("seed", "run_name", "resume", "recipe", "sweep", "logger", "sampler", "composition", "loader.num_workers"),
@@ -115,19 +115,13 @@ def read_run(directory: Path) -> FinishedRun:
         raise ValueError("config.yaml is no config of a training run")
     if not (directory / FINISHED).exists():
         raise ValueError("did not finish; start its sweep again, which runs only what is not finished")
-    if not (directory / "scores.csv").exists():
-        raise ValueError(f"has no scores.csv; make it by: python scripts/evaluate.py run={directory}")
-    scores = pd.read_csv(directory / "scores.csv", keep_default_na=False, na_values={"value": ["", "nan", "NaN"]})
-    missing = [name for name in COLUMNS if name not in scores]
-    if missing or scores.empty:
-        raise ValueError(f"scores.csv has {len(scores)} rows and lacks the columns {', '.join(missing) or 'none'}")
     return FinishedRun(
         directory,
         strategy(config["batch_sampler"]["axes"] or {}),
         _flat(config["batch_sampler"]["axes"] or {}),
         _options(config) | _facts(directory),
         int(config["seed"]),
-        scores,
+        read_scores(directory),
     )
 
 

@@ -24,7 +24,7 @@ def terminal(table: pd.DataFrame, reference: str) -> str:
     """One block per score, in columns."""
     blocks = []
     for score, rows in table.groupby("score", sort=False):
-        lines = [list(_head(reference)), *(_cells(row) for _, row in rows.iterrows())]
+        lines = [list(head(reference)), *(cells(row) for _, row in rows.iterrows())]
         widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
         text = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
@@ -35,9 +35,9 @@ def terminal(table: pd.DataFrame, reference: str) -> str:
 
 def markdown(table: pd.DataFrame, reference: str) -> str:
     """One table of all scores."""
-    lines = ["| score | " + " | ".join(_head(reference)) + " |", "|" + "---|" * (len(HEAD) + 1)]
+    lines = ["| score | " + " | ".join(head(reference)) + " |", "|" + "---|" * (len(HEAD) + 1)]
     for score, rows in table.groupby("score", sort=False):
-        lines += [f"| {score} ({better(rows)}) | " + " | ".join(_cells(row)) + " |" for _, row in rows.iterrows()]
+        lines += [f"| {score} ({better(rows)}) | " + " | ".join(cells(row)) + " |" for _, row in rows.iterrows()]
         lines += [f"| {score} | {note.strip()} |" + " |" * (len(HEAD) - 1) for note in notes(rows)]
     return "\n".join(lines) + "\n"
 
@@ -54,8 +54,8 @@ def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) ->
     said = []
     if tested:
         said.append(
-            f"Differences are paired by seed; p-values are of {tested} paired t tests, corrected together (Holm), so "
-            "that the chance of a single false call in the whole table is at most 5 %. Intervals hold each by itself."
+            f"Differences are paired by seed; p-values are of {tested} paired t tests, corrected together (Holm) for "
+            "a chance of about 5 % of any false call in the whole table. Intervals hold each by itself."
         )
     else:
         said.append("Nothing was tested.")
@@ -87,11 +87,13 @@ def interval(mean: float, low: float, high: float, sign: str = "") -> str:
     return f"{mean:{sign}.{digits}f}{ends}"
 
 
-def _head(reference: str) -> tuple[str, ...]:
+def head(reference: str) -> tuple[str, ...]:
+    """Titles of the columns."""
     return tuple(title.format(reference=reference) for title in HEAD)
 
 
-def _cells(row: pd.Series) -> list[str]:
+def cells(row: pd.Series) -> list[str]:
+    """The columns of a row of a comparison, the verdict last."""
     return [
         str(row["strategy"]),
         interval(row["mean"], row["low"], row["high"]),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ import pyarrow.parquet as pq
 from cellcohort.anchors import Positive, TrackCells
 from cellcohort.augment import LIGHT, Augment
 from cellcohort.data import tracks
+from cellcohort.whole import whole
 
 if TYPE_CHECKING:
     from cellcohort.windows import TrackWindows
@@ -238,12 +237,6 @@ def _fingerprint(file: Path) -> bytes | None:
 
 
 def _write(frame: pd.DataFrame, file: Path, fingerprint: bytes) -> None:
-    """Write beside and rename, so that no process ever reads half a file."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    try:
+    with whole(file) as beside:
         pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), _MARK: fingerprint}), beside)
-        os.replace(beside, file)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -100,7 +100,7 @@ def load_timelapse(
             "some of data.augment on, or use another positive."
         )
     check_positive(positive, tau_hours, tau_decay_hours, positive_columns)
-    index, _ = make_index(read_collection(path, experiments), patch, border, cache)
+    index = make_index(read_collection(path, experiments), patch, border, cache)
     return Patches(
         _cells(index),
         index.fields,
@@ -138,7 +138,7 @@ def load_cells(
         Columns that are needed; the index has all that there are.
     """
     check_positive(positive, tau_hours, tau_decay_hours, positive_columns)
-    index, _ = make_index(read_collection(path, experiments), patch, border, cache)
+    index = make_index(read_collection(path, experiments), patch, border, cache)
     cells = _cells(index)
     lineages = _lineages(index, tau_hours, tau_decay_hours)
     rows = anchor_rows(cells, positive, positive_columns, lineages)

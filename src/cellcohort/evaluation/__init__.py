@@ -2,6 +2,7 @@
 
 from cellcohort.evaluation.evaluation import Evaluation
 from cellcohort.evaluation.load import LoadedRun, load_run
-from cellcohort.evaluation.results import Results, read_scores
+from cellcohort.evaluation.results import Results
+from cellcohort.scores import read_scores
 
 __all__ = ["Evaluation", "LoadedRun", "Results", "load_run", "read_scores"]

@@ -15,9 +15,10 @@ from lightning.pytorch.loggers import Logger
 
 from cellcohort.cells import CellTable
 from cellcohort.evaluation.score import Score
+from cellcohort.scores import COLUMNS, SCORES
+from cellcohort.whole import whole
 
-SCORES, EMBEDDINGS = "scores.csv", "embeddings.parquet"
-COLUMNS = ["representation", "score", "value", "higher_is_better", "n", "note"]
+EMBEDDINGS = "embeddings.parquet"
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,10 @@ class Results:
 
     def write(self, directory: str | os.PathLike[str]) -> None:
         """Write both files, each whole or not at all, the scores last: where they are, all is done."""
-        path = Path(directory) / EMBEDDINGS
-        pq.write_table(self.embeddings, draft := path.with_suffix(".draft"), compression="zstd")
-        os.replace(draft, path)
-        path = Path(directory) / SCORES
-        self.scores.to_csv(draft := path.with_suffix(".draft"), index=False)
-        os.replace(draft, path)
+        with whole(Path(directory) / EMBEDDINGS) as beside:
+            pq.write_table(self.embeddings, beside, compression="zstd")
+        with whole(Path(directory) / SCORES) as beside:
+            self.scores.to_csv(beside, index=False)
 
     def log(self, loggers: Iterable[Logger], step: int) -> None:
         """Give loggers the scores of the model as ``eval/<score>``, save those that are NaN."""
@@ -93,17 +92,3 @@ def embedding_table(cells: CellTable, training: np.ndarray, embedding: np.ndarra
     flat = pa.array(np.ascontiguousarray(embedding, np.float32).reshape(-1))
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embedding.shape[1])
     return pa.table(columns)
-
-
-def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
-    """The scores in a run directory.
-
-    Raises
-    ------
-    FileNotFoundError
-        The run was not evaluated.
-    """
-    path = Path(directory) / SCORES
-    if not path.exists():
-        raise FileNotFoundError(f"{directory} has no {SCORES}; make it by: python scripts/evaluate.py run={directory}")
-    return pd.read_csv(path, keep_default_na=False, na_values={"value": [""]})

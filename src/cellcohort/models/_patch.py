@@ -1,8 +1,12 @@
-"""What the encoders of image patches ask of their arguments."""
+"""What the encoders of image patches share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from torch import nn
 
 
 def checked_patch(encoder: str, shape: Sequence[int], **sizes: int) -> tuple[int, int, int, int]:
@@ -23,3 +27,15 @@ def checked_patch(encoder: str, shape: Sequence[int], **sizes: int) -> tuple[int
         raise ValueError(f"{encoder} has shape={tuple(shape)}, {told}; each must be at least 1.")
     channels, slices, height, width = shape
     return channels, slices, height, width
+
+
+def convolutions(kind: type[Any], of_input: int, channels: int, layers: int, stride: Any) -> list[nn.Module]:
+    """Convolutions of one kind over three pixels, each with twice the channels of the one before.
+
+    Channels are normalised within one patch (GroupNorm with one group), never over the batch.
+    """
+    widths = [of_input] + [channels * 2**i for i in range(layers)]
+    return [
+        nn.Sequential(kind(i, o, 3, stride=stride, padding=1), nn.GroupNorm(1, o), nn.GELU())
+        for i, o in pairwise(widths)
+    ]

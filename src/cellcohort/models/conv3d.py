@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from torch import Tensor, nn
 
-from cellcohort.models._patch import checked_patch
+from cellcohort.models._patch import checked_patch, convolutions
 
 
 class Conv3d(nn.Sequential):
@@ -36,12 +35,9 @@ class Conv3d(nn.Sequential):
 
     def __init__(self, shape: Sequence[int], embedding: int = 64, channels: int = 16, layers: int = 4) -> None:
         of_image, *_ = checked_patch("Conv3d", shape, embedding=embedding, channels=channels, layers=layers)
-        widths = [of_image] + [channels * 2**i for i in range(layers)]
-        blocks = [
-            nn.Sequential(nn.Conv3d(i, o, 3, stride=(1, 2, 2), padding=1), nn.GroupNorm(1, o), nn.GELU())
-            for i, o in pairwise(widths)
-        ]
-        super().__init__(*blocks, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(widths[-1], embedding))
+        blocks = convolutions(nn.Conv3d, of_image, channels, layers, stride=(1, 2, 2))
+        pooled = (nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(channels * 2 ** (layers - 1), embedding))
+        super().__init__(*blocks, *pooled)
 
     def forward(self, patches: Tensor) -> Tensor:
         """Embeddings (batch, embedding) of standardised patches (batch, channels, slices, height, width)."""

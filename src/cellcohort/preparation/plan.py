@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,22 +102,3 @@ def digest(*parts: Any) -> str:
     for part in parts:
         found.update(part.tobytes() if isinstance(part, np.ndarray) else f"{part!r}\n".encode())
     return found.hexdigest()[:32]
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A place to write a file or directory, which becomes `path` at the end and not before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
-    try:
-        yield beside
-        try:
-            beside.rename(path)
-        except OSError:  # a worker that was thought dead has finished it meanwhile, and wrote the same
-            if not path.exists():
-                raise
-    finally:
-        if beside.is_dir():
-            shutil.rmtree(beside)
-        else:
-            beside.unlink(missing_ok=True)

@@ -16,10 +16,11 @@ from dask.distributed import Client, LocalCluster, as_completed
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.preparation.layout import stored_order
-from cellcohort.preparation.plan import Plan, digest, sized, whole
+from cellcohort.preparation.plan import Plan, digest, sized
 from cellcohort.preparation.work import cut, gather
 from cellcohort.sources import Source
 from cellcohort.store import MANIFEST, Store
+from cellcohort.whole import whole
 
 
 def prepare(

@@ -14,9 +14,10 @@ from annbatch import write_sharded
 from scipy import sparse
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from cellcohort.preparation.plan import Plan, whole
+from cellcohort.preparation.plan import Plan
 from cellcohort.sources import Source
 from cellcohort.store import PATCHES
+from cellcohort.whole import whole
 
 # with a checksum of every chunk, so that damage is found where it is and not learned from
 CODECS = (BloscCodec(cname="lz4", clevel=3, shuffle="shuffle"), Crc32cCodec())

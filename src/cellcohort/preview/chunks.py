@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cellcohort.preview.finding import Finding
-from cellcohort.sampling import BatchSampler
-from cellcohort.sampling.reading import in_chunks, reading
+from cellcohort.preview.survey import Survey
+from cellcohort.sampling.reading import in_chunks
 
 STEPS_PER_SECOND = 10  # for which requests are told, since how fast a model trains is not known
 WASTEFUL = 1.5  # rows read per row used from which on a store had better be laid out anew
 
 
-def chunk_lines(sampler: BatchSampler) -> Iterator[str]:
+def chunk_lines(survey: Survey) -> Iterator[str]:
     """Sentences on what is read; none where cells are read row by row."""
-    if not in_chunks(sampler):
+    sampler, cost = survey.sampler, survey.reading
+    if cost is None or not in_chunks(sampler):
         return
-    cost = reading(sampler)
     per_batch = cost.chunks / cost.batches
     yield (
         f"Windows of {cost.chunks:.1f} chunks of {sampler.chunk_size} rows are cut into {cost.batches:.1f} batches "
@@ -35,12 +35,10 @@ def chunk_lines(sampler: BatchSampler) -> Iterator[str]:
         )
 
 
-def wasteful(sampler: BatchSampler) -> Iterator[Finding]:
+def wasteful(survey: Survey) -> Iterator[Finding]:
     """That a store is not laid out for the axes, if so."""
-    if not in_chunks(sampler):
-        return
-    cost = reading(sampler)
-    if cost.amplification > WASTEFUL:
+    cost = survey.reading
+    if cost is not None and cost.amplification > WASTEFUL:
         yield Finding(
             f"{cost.amplification:.1f} rows are read for every row that a batch uses: the cells that it asks for are "
             "spread over many chunks.",

@@ -33,7 +33,7 @@ def findings(survey: Survey, mergeable: bool = True) -> list[Finding]:
     kinds: list[Callable[[Survey], Iterator[Finding]]] = [
         *(_short, _windows, _repeats, _mates, _uneven, _coverage, _overdrawn, _ranks)
     ]
-    known = [*spellings(survey.sampler, mergeable), *wasteful(survey.sampler)]
+    known = [*spellings(survey.sampler, mergeable), *wasteful(survey)]
     return [*known, *(finding for kind in kinds for finding in kind(survey))]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from cellcohort.preview.words import title_of
 from cellcohort.sampling import BatchSampler
 from cellcohort.sampling.axis import GroupAxis, ShareAxis
 from cellcohort.sampling.coverage import Coverage, coverage_of
+from cellcohort.sampling.reading import Reading, in_chunks, reading
 
 _ENTRIES = 4_000_000  # of the tables that are held while batches are counted
 _EPOCHS, _DRAWS, _NEARLY_ALL = 10, 20_000_000, 0.999
@@ -62,6 +64,11 @@ class Survey:
     coverage: Coverage
     draws: np.ndarray
     first: np.ndarray
+
+    @cached_property
+    def reading(self) -> Reading | None:
+        """What reading in chunks costs; None where cells are read row by row."""
+        return reading(self.sampler) if in_chunks(self.sampler) else None
 
     @property
     def n_batches(self) -> int:

@@ -29,7 +29,7 @@ def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "
         *_paragraph("TABLE", [table_line(survey.sampler.cells) + ".", *([source] if source else [])]),
         *_paragraph("ASKED", list(asked_lines(survey.sampler))),
         *_paragraph("EPOCH", list(_epoch(survey))),
-        *_paragraph("READING", list(chunk_lines(survey.sampler))),
+        *_paragraph("READING", list(chunk_lines(survey))),
         "",
         *_findings(found),
     ]

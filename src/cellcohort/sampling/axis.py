@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cellcohort.cells import CellTable, Column
+from cellcohort.listing import listed
 
 
 class Axis(ABC):
@@ -100,13 +101,15 @@ def weights_by_label(option: str, given: Mapping[Hashable, float], column: Colum
     unknown = [label for label in given if label not in present]
     if unknown:
         raise ValueError(
-            f"{option} names {_some(unknown)}, which no cell has; the labels of {column.name!r} are {_some(present)}. "
+            f"{option} names {listed(unknown, show=repr)}, which no cell has; the labels of {column.name!r} are "
+            f"{listed(present, show=repr)}. "
             "Correct the name (a number and the text of a number are different labels)."
         )
     forgotten = [label for label in present if label not in given]
     if forgotten:
         raise ValueError(
-            f"{option} says nothing of {_some(forgotten)}; the labels of {column.name!r} are {_some(present)}. "
+            f"{option} says nothing of {listed(forgotten, show=repr)}; the labels of {column.name!r} are "
+            f"{listed(present, show=repr)}. "
             "Give every label a value; 0 leaves its cells out."
         )
     wrong = {label: w for label, w in given.items() if not (_is_number(w) and np.isfinite(w) and w >= 0)}
@@ -128,8 +131,3 @@ def check_fraction(option: str, value: Any, *, one_allowed: bool) -> float:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def _some(labels: Sequence[Any], most: int = 20) -> str:
-    rest = f" and {len(labels) - most} more" if len(labels) > most else ""
-    return ", ".join(map(repr, labels[:most])) + rest

@@ -95,6 +95,10 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
                 f"chunks of {self.chunk_size} rows; use preload_nchunks={in_store} at most, or a smaller chunk_size."
             )
 
+    def _one_by_one(self, shuffle: bool) -> OneByOne:
+        per_window = self.chunk_size * self.preload_nchunks // self.batch_size
+        return OneByOne(self.cells, self.batch_size, self.seed, self.chunk_size, per_window, shuffle)
+
     @property
     def rows(self) -> np.ndarray:
         """Row of the store that each cell is in, int (n_cells,)."""

@@ -35,6 +35,5 @@ class ChunkedBatchSampler(ChunkSampler):
 
     def _plan(self, world_size: int) -> ChunkedSchedule | OneByOne:
         if not self.axes:
-            per_window = self.chunk_size * self.preload_nchunks // self.batch_size
-            return OneByOne(self.cells, self.batch_size, self.seed, self.chunk_size, per_window, shuffle=True)
+            return self._one_by_one(shuffle=True)
         return ChunkedSchedule(self.cells, self.axes, self.batch_size, self.seed, self.chunk_size, self.preload_nchunks)

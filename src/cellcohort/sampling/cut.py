@@ -18,14 +18,14 @@ from cellcohort.sampling.pool import (
     INSIDE,
     OUTSIDE,
     add_chunk,
-    chunk_holds,
     empty_pool,
+    held_inside,
     is_chosen,
     lacking,
     n_chosen,
     take,
 )
-from cellcohort.sampling.windowed import TOLERANCE, share_out
+from cellcohort.sampling.windowed import TOLERANCE, first_from, least_and_most, share_out
 
 LOOKED_AT = 32  # chunks around a focal time among which the one with most cells is chosen
 _U = np.uint64
@@ -151,13 +151,10 @@ def _inside(  # type: ignore[no-untyped-def]
         asks = slice(ask_ptr[j], ask_ptr[j + 1])
         for i in range(ask_ptr[j], ask_ptr[j + 1]):
             s = ask_stratum[i]
-            times = knot[knot_ptr[s] : knot_ptr[s + 1]]
-            begin[i] = knot_ptr[s] + np.searchsorted(times, focal[j] - half_width - TOLERANCE)
-            end[i] = knot_ptr[s] + np.searchsorted(times, focal[j] + half_width + TOLERANCE, "right")
-            size, fit = start[s + 1] - start[s], knot_start[end[i]] - knot_start[begin[i]]
-            turns = (ask_count[i] + size - 1) // size
-            low[i] = max((turns - 1) * fit, ask_count[i] - turns * (size - fit))
-            high[i] = min(turns * fit, ask_count[i] - (turns - 1) * (size - fit))
+            begin[i] = first_from(knot, knot_ptr[s], knot_ptr[s + 1], focal[j] - half_width - TOLERANCE)
+            end[i] = first_from(knot, begin[i], knot_ptr[s + 1], focal[j] + half_width + TOLERANCE)
+            within_window = knot_start[end[i]] - knot_start[begin[i]]
+            low[i], high[i] = least_and_most(ask_count[i], start[s + 1] - start[s], within_window)
         within[asks] = share_out(ask_count[asks], low[asks], high[asks], inside[j], number + j)
     return within, begin, end
 
@@ -200,7 +197,7 @@ def _near(  # type: ignore[no-untyped-def]
         chunk = chunk_of[low + permuted(i, n, bits, key)]
         if is_chosen(pool, chunk):
             continue
-        holds = chunk_holds(chunk, stratum, INSIDE, begin, end, chunk_ptr, entry_stratum, first, time)
+        holds = held_inside(chunk, stratum, begin, end, chunk_ptr, entry_stratum, first, time)
         if holds > most:
             best, most = chunk, holds
         looked += 1

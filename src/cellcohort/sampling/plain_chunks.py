@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from cellcohort.cells import CellTable
-from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.chunk_sampler import ChunkSampler
 from cellcohort.sampling.one_by_one import OneByOne
 
@@ -30,38 +26,22 @@ class ChunksInOrder(ChunkSampler):
 
     shuffle = False
 
-    def __init__(
-        self,
-        cells: CellTable,
-        axes: Mapping[str, Axis] | None = None,
-        batch_size: int = 256,
-        chunk_size: int = 64,
-        preload_nchunks: int = 64,
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        num_batches: int | None = None,
-        scope: str = "rank",
-        fixed: bool = False,
-    ) -> None:
-        if axes:
+    def _plan(self, world_size: int) -> OneByOne:
+        if self.axes:
             raise ValueError(
-                f"{type(self).__name__} draws without regard to axes, but was given {', '.join(sorted(axes))}; use "
-                "ChunkedBatchSampler (reading=chunks), or no axes (sampler=random)."
+                f"{type(self).__name__} draws without regard to axes, but was given {', '.join(sorted(self.axes))}; "
+                "use ChunkedBatchSampler (reading=chunks), or no axes (sampler=random)."
             )
-        super().__init__(
-            cells, axes, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed
-        )
-        one_pass = len(cells) // batch_size // world_size
+        return self._one_by_one(self.shuffle)
+
+    def _take_place(self, rank: int, world_size: int) -> None:
+        super()._take_place(rank, world_size)
+        one_pass = self._schedule.n_batches // world_size
         if self.num_batches > one_pass:
             raise ValueError(
-                f"num_batches={num_batches} is more than the {one_pass} batches per rank of one pass over the "
-                f"{len(cells)} cells; use at most these."
+                f"num_batches={self.num_batches} is more than the {one_pass} batches per rank of one pass over the "
+                f"{len(self.cells)} cells; use at most these."
             )
-
-    def _plan(self, world_size: int) -> OneByOne:
-        per_window = self.chunk_size * self.preload_nchunks // self.batch_size
-        return OneByOne(self.cells, self.batch_size, self.seed, self.chunk_size, per_window, self.shuffle)
 
 
 class ChunksShuffled(ChunksInOrder):

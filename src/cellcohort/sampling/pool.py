@@ -152,12 +152,12 @@ def take(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def chunk_holds(chunk, stratum, part, begin, end, chunk_ptr, entry_stratum, first, time):  # type: ignore[no-untyped-def]
-    """Cells of a stratum in a chunk that are on the wanted side of a time window."""
+def held_inside(chunk, stratum, begin, end, chunk_ptr, entry_stratum, first, time):  # type: ignore[no-untyped-def]
+    """Cells of a stratum in a chunk that are inside a time window."""
     for e in range(chunk_ptr[chunk], chunk_ptr[chunk + 1]):
         if entry_stratum[e] == stratum:
             n = 0
             for i in range(first[e], first[e + 1]):
-                n += part == ANYWHERE or fits(part, time[i], begin, end)
+                n += begin <= time[i] < end
             return n
     return 0

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cellcohort.cells import Column
+from cellcohort.listing import listed
 from cellcohort.sampling.quota import BOTH, LEAKED, Quota
 from cellcohort.sampling.strata import Strata
 
@@ -79,5 +80,4 @@ def _uneven(
 
 
 def _named(column: Column, codes: list[Any], most: int = 5) -> str:
-    more = f" and {len(codes) - most} more" if len(codes) > most else ""
-    return ", ".join(repr(column.labels[c]) for c in codes[:most]) + more
+    return listed((column.labels[c] for c in codes), most, repr)

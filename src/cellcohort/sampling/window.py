@@ -21,6 +21,8 @@ class Window:
         Chunks that are loaded.
     shared : int
         Places filled by a cell that another of the batches holds too: the store has no more of its kind.
+    passed : float
+        Share of its chunks that a stratum walked along, at most.
     """
 
     positions: np.ndarray

@@ -65,13 +65,11 @@ def draw_windowed(  # type: ignore[no-untyped-def]
         s = stratum[entry]
         size = start[s + 1] - start[s]
         first, last = knot_ptr[s], knot_ptr[s + 1]
-        first = _first_from(knot, first, last, focal - half_width - TOLERANCE)
+        first = first_from(knot, first, last, focal - half_width - TOLERANCE)
         begin[entry] = knot_start[first] - start[s]
-        end[entry] = knot_start[_first_from(knot, first, last, focal + half_width + TOLERANCE)] - start[s]
+        end[entry] = knot_start[first_from(knot, first, last, focal + half_width + TOLERANCE)] - start[s]
         within = end[entry] - begin[entry]
-        turns = (count[entry] + size - 1) // size  # how often the most repeated cell must come
-        low[entry] = max((turns - 1) * within, count[entry] - turns * (size - within))
-        high[entry] = min(turns * within, count[entry] - (turns - 1) * (size - within))
+        low[entry], high[entry] = least_and_most(count[entry], size, within)
     wanted = share_out(count, low, high, inside, number)
 
     place = filled = 0
@@ -93,7 +91,15 @@ def draw_windowed(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _first_from(knot, first, last, time):  # type: ignore[no-untyped-def]
+def least_and_most(count, size, within):  # type: ignore[no-untyped-def]
+    """How few and how many of `count` cells of a stratum of `size` can be of `within`, with the fewest repeats."""
+    turns = (count + size - 1) // size  # how often the most repeated cell must come
+    least = max((turns - 1) * within, count - turns * (size - within))
+    return least, min(turns * within, count - (turns - 1) * (size - within))
+
+
+@njit(cache=True, nogil=True)
+def first_from(knot, first, last, time):  # type: ignore[no-untyped-def]
     """The first of the rising times ``knot[first:last]`` that is not below `time`; `last` if all are."""
     while first < last:
         middle = (first + last) // 2

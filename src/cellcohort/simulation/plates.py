@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +15,7 @@ from omegaconf import OmegaConf
 
 from cellcohort.simulation.lives import HOURS, live
 from cellcohort.simulation.microscope import Microscope, dust
+from cellcohort.whole import whole
 
 WELLS = {"mock": ("A/1", "A/2"), "infected": ("B/1", "B/2"), "rare_drug": ("C/1",)}
 RARE = 0.4  # founders in a well of rare_drug, as a share of those in another well
@@ -103,15 +101,8 @@ def screen(path: str | Path, seed: int = 0, founders: int = 16, image_size: int 
     options = (seed, founders, image_size, frames)
     home = Path(path) / _fingerprint(options)
     if not home.exists():
-        beside = home.with_name(f".{home.name}.{uuid.uuid4().hex}")
-        try:
+        with whole(home) as beside:
             write_screen(beside, *options)
-            os.rename(beside, home)
-        except OSError:
-            if not home.exists():  # else another process has just written the same
-                raise
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
     return home / "collection.yaml"
 
 

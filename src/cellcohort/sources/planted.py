@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from scipy import sparse
+from sklearn.preprocessing import StandardScaler
 
 from cellcohort.sampling.keyed import key_of, uniform
 from cellcohort.sources.anndata import AnnDataFiles
@@ -87,12 +88,7 @@ class Planted(AnnDataFiles):
         return rows.toarray() if sparse.issparse(rows) else rows
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
-        n, total, squares = int(self._ends[-1]), np.zeros(self.shape), np.zeros(self.shape)
-        first = self._real(0, 1)[0].astype(np.float64)  # sums around a value of each feature stay exact
+        n, found = int(self._ends[-1]), StandardScaler()
         for start in range(0, n, BLOCK):
-            rows = self._real(start, min(start + BLOCK, n)) - first
-            total += rows.sum(0)
-            squares += (rows**2).sum(0)
-        mean = total / n
-        spread = np.sqrt(np.maximum(squares / n - mean**2, 0))
-        return (first + mean).astype(np.float32), spread.astype(np.float32)
+            found.partial_fit(self._real(start, min(start + BLOCK, n)).astype(np.float64))
+        return found.mean_.astype(np.float32), np.sqrt(found.var_).astype(np.float32)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import zarr
 
+from cellcohort.decoding import decoding
 from cellcohort.timelapse.fields import Field
 
-PIPELINE = "zarrs.ZarrsCodecPipeline"  # half the cost of zarr's own for a chunk of a plane; falls back to that one
 TOGETHER = 2**25  # bytes that are decoded in one call, at most, or one chunk
 SAY_SO = (
     "If such are unwritten because they hold nothing, say so in the store: write_empty_chunks: false among the "
@@ -129,7 +129,7 @@ class Chunks:
     def _array(self, number: int) -> Any:
         if number not in self._arrays:
             field = self.fields[number]
-            with zarr.config.set({"codec_pipeline.path": PIPELINE}):
+            with decoding():
                 self._arrays[number] = zarr.open_array(field.store, path=field.array, mode="r")
         return self._arrays[number]
 

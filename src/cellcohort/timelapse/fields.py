@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,9 +50,3 @@ def stamp(file: Path) -> str:
     """What changes when a file is written anew: its place, size and time."""
     about = file.stat()
     return f"{file.resolve()} {about.st_size} {about.st_mtime_ns}"
-
-
-def some(names: Iterable[str], most: int = 20) -> str:
-    """Names for a message, not too many of them."""
-    names = list(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import uuid
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from cellcohort.timelapse.fields import Field, stamp
 from cellcohort.timelapse.lineages import lineages
 from cellcohort.timelapse.plates import fields_of
 from cellcohort.timelapse.tracks import read_tracks
+from cellcohort.whole import whole
 
 Border = Literal["clamp", "drop"]
 CORNER = ("z0", "y0", "x0")
@@ -53,9 +52,7 @@ class Index:
     fields: list[Field]
 
 
-def make_index(
-    experiments: Sequence[Experiment], patch: Sequence[int], border: Border, cache: str | Path
-) -> tuple[Index, str]:
+def make_index(experiments: Sequence[Experiment], patch: Sequence[int], border: Border, cache: str | Path) -> Index:
     """The index of a collection, read from `cache` where its inputs have not changed since it was built.
 
     Parameters
@@ -72,8 +69,6 @@ def make_index(
     Returns
     -------
     Index
-    str
-        The fingerprint of its inputs.
 
     Raises
     ------
@@ -89,12 +84,12 @@ def make_index(
     of_each = [fields_of(experiment) for experiment in experiments]
     fields = [field for of_one in of_each for field in of_one]
     _check_fit(fields, patch)
-    fingerprint = _fingerprint(experiments, fields, patch, border)
-    file = Path(cache) / f"index-{fingerprint}.parquet"
+    file = Path(cache) / f"index-{_fingerprint(experiments, fields, patch, border)}.parquet"
     if not file.exists():
         built = _build(experiments, of_each, patch, border)
         check_stored(fields, built.select(["field", "t"]).to_pandas().drop_duplicates().to_numpy())
-        write_beside(built, file)
+        with whole(file) as beside:
+            pq.write_table(built, beside)
     table = pq.read_table(file)
     if dropped := int(table.schema.metadata[_DROPPED]):
         warnings.warn(
@@ -108,7 +103,7 @@ def make_index(
     mother = np.full(len(frame["track"].cat.categories), -1, np.int32)
     mother[track] = frame["mother"].to_numpy()
     frame = frame.drop(columns=["field", "mother", *CORNER])
-    return Index(frame, place, mother, fields), fingerprint
+    return Index(frame, place, mother, fields)
 
 
 def _build(
@@ -196,14 +191,3 @@ def _fingerprint(
     for source in ("index", "tracks", "lineages"):
         mark.update(Path(__file__).with_name(f"{source}.py").read_bytes())
     return mark.hexdigest()[:16]
-
-
-def write_beside(table: pa.Table, file: Path) -> None:
-    """Write beside and rename, so that no process ever reads half a file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    try:
-        pq.write_table(table, beside)
-        os.replace(beside, file)
-    finally:
-        beside.unlink(missing_ok=True)

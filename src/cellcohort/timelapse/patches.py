@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from cellcohort.cells import CellTable
-from cellcohort.samples import Views
+from cellcohort.samples import Views, checked_positions
 from cellcohort.timelapse.chunks import Chunks
 from cellcohort.timelapse.fields import Field
 from cellcohort.timelapse.gather import gather
@@ -129,7 +129,7 @@ class Patches(Dataset[dict[str, Any]]):
         ValueError
             With ``positive="columns"``, a cell is left without another one of its labels.
         """
-        positions = self._checked_positions(positions)
+        positions = checked_positions(positions, len(self))
         part = copy.copy(self)
         part._take(self.cells.take(positions), self._rows[torch.from_numpy(positions)])
         if part._equals is not None and (alone := len(part) - len(part._equals.anchors())):
@@ -161,7 +161,7 @@ class Patches(Dataset[dict[str, Any]]):
 
     def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
         """The patches of some cells, scaled and not augmented; float32 (n, *shape)."""
-        return self._patches(self._rows.numpy()[self._checked_positions(positions)])
+        return self._patches(self._rows.numpy()[checked_positions(positions, len(self))])
 
     def __getitem__(self, position: int) -> dict[str, Any]:
         """One cell, as a batch of one."""
@@ -191,7 +191,7 @@ class Patches(Dataset[dict[str, Any]]):
             An image cannot be read.
         """
         epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
-        position = self._checked_positions(positions)
+        position = checked_positions(positions, len(self))
         rows = self._rows.numpy()[position]
         later, tau = self._positives(position, rows, epoch)
         both = torch.from_numpy(self._patches(np.concatenate([rows, later])))
@@ -217,13 +217,3 @@ class Patches(Dataset[dict[str, Any]]):
         pixels -= centre
         pixels /= spread
         return pixels
-
-    def _checked_positions(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        position = np.array(positions)
-        if position.size and position.dtype.kind not in "iu":
-            raise TypeError(
-                f"positions have type {position.dtype}; use whole numbers, np.flatnonzero(mask) for a mask."
-            )
-        if position.size and (position.min() < 0 or position.max() >= len(self)):
-            raise IndexError(f"positions reach from {position.min()} to {position.max()}; use 0 to {len(self) - 1}.")
-        return position.astype(np.int64)

@@ -8,8 +8,9 @@ from typing import Any
 
 from iohub.ngff import Plate, open_ome_zarr
 
+from cellcohort.listing import listed
 from cellcohort.timelapse.collection import Experiment
-from cellcohort.timelapse.fields import Field, some, stamp
+from cellcohort.timelapse.fields import Field, stamp
 
 AXES = ["t", "c", "z", "y", "x"]
 
@@ -33,11 +34,11 @@ def fields_of(experiment: Experiment) -> list[Field]:
         _check_there(experiment, "exclude", experiment.exclude, positions, "positions")
         used = {name: position for name, position in positions.items() if experiment.uses(name)}
         if not used:
-            raise ValueError(f"include and exclude leave no position of {experiment.name}; it has {some(positions)}.")
+            raise ValueError(f"include and exclude leave no position of {experiment.name}; it has {listed(positions)}.")
         bare = [name for name in used if name.rpartition("/")[0] not in mapped]
         if bare:
             raise ValueError(
-                f"{len(bare)} positions of {experiment.name} are in wells without a condition: {some(bare)}. Name "
+                f"{len(bare)} positions of {experiment.name} are in wells without a condition: {listed(bare)}. Name "
                 "the wells in `conditions`, or the positions in `exclude`."
             )
         return [_field(experiment, name, position) for name, position in sorted(used.items())]
@@ -76,7 +77,7 @@ def _field(experiment: Experiment, name: str, position: Any) -> Field:
     if axes != AXES or len(array.shape) != len(AXES):
         raise ValueError(f"{where} has axes {axes} and shape {array.shape}; they must be {AXES}.")
     if unknown := [channel for channel in experiment.channels if channel not in names]:
-        raise ValueError(f"{where} has no channel {some(unknown)}; its channels are {', '.join(names)}.")
+        raise ValueError(f"{where} has no channel {listed(unknown)}; its channels are {', '.join(names)}.")
     condition = experiment.condition_of(name.rpartition("/")[0])
     return Field(
         experiment=experiment.name,
@@ -101,6 +102,6 @@ def _stamp(array: Path) -> str:
 def _check_there(experiment: Experiment, key: str, named: Sequence[str], there: Iterable[str], what: str) -> None:
     if absent := [name for name in named if name not in there]:
         raise ValueError(
-            f"{key} of {experiment.name} names {len(absent)} {what} that the plate lacks: {some(absent)}; it has "
-            f"{some(there)}."
+            f"{key} of {experiment.name} names {len(absent)} {what} that the plate lacks: {listed(absent)}; it has "
+            f"{listed(there)}."
         )

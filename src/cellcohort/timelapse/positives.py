@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from cellcohort.anchors import TICKS
+from cellcohort.anchors import TICKS, check_tau_hours, tau_ticks
 from cellcohort.augment import draws
 from cellcohort.cells import CellTable
 
@@ -27,11 +27,7 @@ def check_positive(
             f"positive={positive!r} with positive_columns={list(positive_columns)}: list columns with "
             "positive='columns', and none without."
         )
-    if len(tau_hours) != 2 or not all(map(isfinite, tau_hours)) or not 0 <= tau_hours[0] <= tau_hours[1] > 0:
-        raise ValueError(
-            f"tau_hours={list(tau_hours)} must be two times in hours, 0 <= least <= greatest and greatest above 0, "
-            "such as [0.5, 6.0]."
-        )
+    check_tau_hours(tau_hours)
     if not isfinite(tau_decay_hours) or tau_decay_hours <= 0:
         raise ValueError(f"tau_decay_hours={tau_decay_hours} must be a number of hours above 0.")
 
@@ -63,8 +59,7 @@ class Lineages:
         tau_decay_hours: float,
     ) -> None:
         ticks = np.rint((hours - hours.min()) * TICKS).astype(np.int64)
-        self._low = max(round(tau_hours[0] * TICKS) - 1, 1)  # the clock rounds, by less than one tick either way
-        self._high = round(tau_hours[1] * TICKS) + 1
+        self._low, self._high = tau_ticks(tau_hours)
         self._decay = tau_decay_hours * TICKS
         self._apart = int(ticks.max()) + self._high + 10  # so that one search never reaches the next track
         order = np.argsort(mother, kind="stable")

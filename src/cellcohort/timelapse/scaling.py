@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from cellcohort.timelapse.chunks import Chunks, keys_of
 from cellcohort.timelapse.fields import Field
-from cellcohort.timelapse.index import write_beside
+from cellcohort.whole import whole
 
 Normalise = Literal["position", "plate", "none"]
 FRAMES = 16  # of a field that are measured, evenly spread
@@ -53,7 +53,8 @@ def scaling(fields: Sequence[Field], normalise: Normalise, cache: str | Path) ->
         return np.stack([np.zeros((len(fields), n_channels)), np.ones((len(fields), n_channels))]).astype(np.float32)
     file = Path(cache) / f"scaling-{hashlib.sha256(repr((FRAMES, fields)).encode()).hexdigest()[:16]}.parquet"
     if not file.exists():
-        write_beside(_measured(fields), file)
+        with whole(file) as beside:
+            pq.write_table(_measured(fields), beside)
     measured = pq.read_table(file).to_pandas()
     if normalise == "plate":
         pooled = measured.assign(square=measured["std"] ** 2 + measured["mean"] ** 2)

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cellcohort.listing import listed
 from cellcohort.table import read_table
 from cellcohort.timelapse.collection import Experiment
-from cellcohort.timelapse.fields import Field, some
+from cellcohort.timelapse.fields import Field
 
 NEEDED = ("track_id", "t", "y", "x")
 
@@ -93,10 +94,10 @@ def _used(table: pd.DataFrame, experiment: Experiment, fields: Sequence[Field]) 
     counts = table["position"].astype(str).value_counts()
     lost = {str(name): int(n) for name, n in counts.items() if name not in names and experiment.uses(str(name))}
     if lost:
-        listed = some(f"{name} ({n} rows)" for name, n in lost.items())
+        lost_ones = listed(f"{name} ({n} rows)" for name, n in lost.items())
         raise ValueError(
-            f"tracks of {experiment.name} are in {len(lost)} positions that have no image: {listed}; the plate has "
-            f"{some(sorted(names))}. Correct the column `position`, or put these into `exclude`."
+            f"tracks of {experiment.name} are in {len(lost)} positions that have no image: {lost_ones}; the plate has "
+            f"{listed(sorted(names))}. Correct the column `position`, or put these into `exclude`."
         )
     table["position"] = table["position"].astype(str)
     return table["position"].isin(names).to_numpy()
