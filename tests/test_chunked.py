@@ -149,6 +149,26 @@ def test_cells_leak_from_all_other_experiments() -> None:
     assert (leaks + np.eye(3) > 0).all()
 
 
+def test_cells_leak_from_wherever_there_are_some_of_their_condition() -> None:
+    """Of condition c, the others of e0 have three cells: two in e1 and one in e2."""
+    sizes = {("e0", "a"): 960, ("e0", "c"): 960, ("e1", "a"): 960, ("e1", "c"): 2, ("e2", "a"): 957, ("e2", "c"): 1}
+    frame = pd.DataFrame([label for label, n in sizes.items() for _ in range(n)], columns=["experiment", "condition"])
+    axes: dict[str, Any] = {"experiment": ExperimentAware(0.25), "condition": ConditionBalanced()}
+    with pytest.warns(ShortfallWarning):
+        sampler = ChunkedBatchSampler(CellTable.from_frame(frame, hours=None), axes, BATCH, CHUNK, PRELOAD)
+    led_by_first = 0
+    for step, batch in enumerate(epoch_of(sampler)):
+        leader = sampler.cells.column("experiment").labels[sampler.asked(0, step).experiment or 0]
+        held = frame.iloc[batch].value_counts().to_dict()
+        leaked = {label: n for label, n in held.items() if label[0] != leader}
+        assert len(set(batch)) == BATCH and sum(leaked.values()) == BATCH * 0.25
+        if leader == "e0":
+            led_by_first += 1
+            assert held["e0", "a"] == held["e0", "c"] == BATCH * 0.75 / 2
+            assert sum(n for (_, condition), n in leaked.items() if condition == "c") == 3
+    assert led_by_first > 20
+
+
 def test_experiments_lead_in_proportion_to_their_cells() -> None:
     sampler = make("two")
     led = [sampler.asked(epoch, step).experiment for epoch in range(4) for step in range(len(sampler))]
