@@ -57,6 +57,19 @@ def test_by_track_every_experiment_keeps_tracks_in_both_parts(fraction: float) -
         assert (np.abs(counts - share) < 0.1).all()
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_by_track_a_rare_condition_has_tracks_in_both_parts(seed: int) -> None:
+    track = np.repeat(np.arange(60), 10)
+    frame = pd.DataFrame({"experiment": track % 2, "condition": np.where(track < 6, "rare", "common"), "track": track})
+    cells = CellTable.from_frame(frame.assign(hours=np.tile(np.arange(10.0), 60)), track="track", hours="hours")
+    for part, tracks in zip(split(TrackWindows(cells, np.ones((600, 1), np.float32), ["one"]), seed=seed),
+                            (2, 1), strict=True):  # fmt: skip
+        rare = part.cells.column("condition").codes == part.cells.column("condition").labels.index("rare")
+        for experiment in range(2):
+            of_it = rare & (part.cells.column("experiment").codes == experiment)
+            assert len(np.unique(part.cells.column("track").codes[of_it])) == tracks
+
+
 def test_by_experiment_the_named_or_a_share_of_them_are_held_out() -> None:
     assert present(split(dataset(), "experiment", held_out=[1, 3])[1], "experiment") == {1, 3}
     assert present(split(dataset(), "experiment", held_out=[1, 3])[0], "experiment") == {2}

@@ -26,11 +26,12 @@ def split[Tracks: (TrackWindows, TrackCells)](
     ----------
     dataset : TrackWindows or TrackCells
     by : {"track", "experiment"}
-        "track" divides the tracks of every experiment, so that each has cells in both parts unless
-        it has one track only, which is then for training; "experiment" holds out whole experiments.
+        "track" divides the tracks of every condition (that of a track's first row) of every experiment,
+        so that each has cells in both parts unless it has one track only, which is then for training;
+        "experiment" holds out whole experiments.
     fraction : float
-        Share of the cells (by track, in each experiment) or of the experiments for validation, above
-        0 and below 1, as near as whole tracks or experiments come to it.
+        Share of the cells (by track, in each condition of each experiment) or of the experiments for
+        validation, above 0 and below 1, as near as whole tracks or experiments come to it.
     held_out : sequence of labels, optional
         With ``by="experiment"``, the experiments for validation, instead of a `fraction` of them.
     seed : int
@@ -60,7 +61,7 @@ def split[Tracks: (TrackWindows, TrackCells)](
         if not mask.any():
             raise ValueError(
                 f"no cell is left for {part} (by={by!r}, fraction={fraction}, held_out={held_out}); "
-                "hold out other experiments, or split by='track' a table with more than one track."
+                "hold out other experiments, or split by='track' a table with two tracks of one condition."
             )
     return dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(validation))
 
@@ -82,15 +83,18 @@ def _by_experiment(
 
 def _by_track(dataset: TrackWindows | TrackCells, fraction: float, seed: int) -> np.ndarray:
     cells = dataset.cells
-    groups = cells.column(dataset.whole).codes
-    experiments = cells.column("experiment").codes if cells.has("experiment") else np.zeros(len(cells), int)
-    chosen: list[np.ndarray] = []
-    for experiment in np.unique(experiments):
-        of_experiment, size = np.unique(groups[experiments == experiment], return_counts=True)
-        if len(size) == 1:
+    _, first, group, size = np.unique(
+        cells.column(dataset.whole).codes, return_index=True, return_inverse=True, return_counts=True
+    )
+    labels = [cells.column(name).codes[first] for name in ("experiment", "condition") if cells.has(name)]
+    stratum = np.unique(labels, axis=1, return_inverse=True)[1].ravel() if labels else np.zeros(len(first), int)
+    held_out = np.zeros(len(first), bool)
+    alike = np.split(np.argsort(stratum, kind="stable"), np.cumsum(np.bincount(stratum))[:-1])
+    for number, tracks in enumerate(alike):
+        if len(tracks) == 1:
             continue
-        order = np.random.default_rng((seed, 1, experiment)).permutation(len(size))
+        order = np.random.default_rng((seed, 1, number)).permutation(tracks)
         reached = np.cumsum(size[order])[:-1]
-        n = 1 + int(np.argmin(np.abs(reached - fraction * size.sum())))
-        chosen.append(of_experiment[order[:n]])
-    return np.isin(groups, np.concatenate(chosen)) if chosen else np.zeros(len(cells), bool)
+        n = 1 + int(np.argmin(np.abs(reached - fraction * size[tracks].sum())))
+        held_out[order[:n]] = True
+    return held_out[group]
