@@ -82,6 +82,7 @@ def _on_rank(
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 QUICK = (
+    "data=demo",
     "data.founders=40",
     "batch_sampler.batch_size=32",
     "trainer.max_epochs=3",

@@ -332,7 +332,7 @@ def test_what_is_typed_for_training_can_be_typed_here() -> None:
 @pytest.mark.filterwarnings("ignore::cellcohort.sampling.ShortfallWarning")
 @pytest.mark.parametrize("positive", ["track_or_view", "track"])
 def test_the_batches_are_those_of_training(tmp_path: Path, positive: str) -> None:
-    line = [f"data.path={tmp_path}", "data.founders=40", f"data.positive={positive}", "split.fraction=0.3"]
+    line = ["data=demo", f"data.path={tmp_path}", "data.founders=40", f"data.positive={positive}", "split.fraction=0.3"]
     line += ["sampler=[condition,temporal]", "+sampler.axes.condition.column=[condition,lineage_id]"]
     made = config(*line)
     cells, n_all = training_cells(made)
