@@ -7,9 +7,16 @@ from typing import Any
 import zarr
 
 
-def decoding() -> Any:
+def decoding(native: bool = True) -> Any:
     """A context in which arrays are opened to be decoded by zarrs, several times as fast as by zarr itself.
 
-    What zarrs cannot decode, it leaves to zarr.
+    Codecs that zarrs lacks are left to zarr.
+
+    Parameters
+    ----------
+    native : bool
+        Whether numbers are stored in the order of bytes of this machine. If not, zarr itself decodes
+        them, since zarrs does not swap bytes; other libraries may have set zarrs for all of zarr.
     """
-    return zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
+    pipeline = "zarrs.ZarrsCodecPipeline" if native else "zarr.core.codec_pipeline.BatchedCodecPipeline"
+    return zarr.config.set({"codec_pipeline.path": pipeline})

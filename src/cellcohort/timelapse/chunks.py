@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 
 from cellcohort.decoding import decoding
-from cellcohort.timelapse.fields import Field
+from cellcohort.timelapse.fields import Field, stamp
 
 TOGETHER = 2**25  # bytes that are decoded in one call, at most, or one chunk
 SAY_SO = (
@@ -77,11 +77,16 @@ class Chunks:
                 absent.setdefault((key[0], *key[2:]), []).append(key)
         for group in absent.values():
             field = self.fields[group[0][0]]
-            n = max(TOGETHER // (prod(field.chunks) * field.itemsize), 1)
+            n = max(TOGETHER // (prod(field.chunks) * np.dtype(field.dtype).itemsize), 1)
             for some in (group[i : i + n] for i in range(0, len(group), n)):
                 for key, chunk in zip(some, self._read(some), strict=True):
                     self._keep(key, chunk)
                     yield key, chunk
+
+    def stamps(self, keys: Iterable[Key]) -> list[str]:
+        """What changes when the files of some chunks are written anew; empty where there is none."""
+        files = (_file(self._array(key[0]), self.fields[key[0]], key[1:]) for key in keys)
+        return [stamp(file) if file.exists() else "" for file in files]
 
     def _kept_chunk(self, key: Key) -> np.ndarray | None:
         with self._lock:
@@ -129,7 +134,7 @@ class Chunks:
     def _array(self, number: int) -> Any:
         if number not in self._arrays:
             field = self.fields[number]
-            with decoding():
+            with decoding(np.dtype(field.dtype).isnative):
                 self._arrays[number] = zarr.open_array(field.store, path=field.array, mode="r")
         return self._arrays[number]
 

@@ -18,8 +18,8 @@ class Field:
         Path of the plate, and of the array of images inside it.
     shape, chunks : tuple of int
         Over (T, C, Z, Y, X), in pixels and frames; a chunk is what is decoded at once.
-    itemsize : int
-        Bytes of a pixel.
+    dtype : str
+        Type of a pixel, as numpy writes it.
     channels : tuple of int
         The channels that make an input, in its order.
     fills : bool
@@ -36,7 +36,7 @@ class Field:
     array: str
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
-    itemsize: int
+    dtype: str
     channels: tuple[int, ...]
     fills: bool
     stamp: str

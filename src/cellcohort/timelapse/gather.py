@@ -7,7 +7,8 @@ from itertools import product
 
 import numpy as np
 
-from cellcohort.timelapse.chunks import Chunks, Key
+from cellcohort.timelapse.chunks import Chunks, Key, ReadError
+from cellcohort.timelapse.fields import Field
 
 
 def gather(chunks: Chunks, place: np.ndarray, shape: Sequence[int]) -> np.ndarray:
@@ -24,6 +25,11 @@ def gather(chunks: Chunks, place: np.ndarray, shape: Sequence[int]) -> np.ndarra
     Returns
     -------
     numpy.ndarray of float32, shape (n, *shape)
+
+    Raises
+    ------
+    ReadError
+        A chunk cannot be read, or a patch has pixels that are not finite.
     """
     places = place.tolist()
     pixels = np.empty((len(places), *shape), np.float32)
@@ -45,7 +51,25 @@ def gather(chunks: Chunks, place: np.ndarray, shape: Sequence[int]) -> np.ndarra
             _, t, *corner = places[number]
             image = chunk[t % field.chunks[0], field.channels[channel] % field.chunks[1]]
             _copy_overlap(image, chunk_at, pixels[number, channel], corner)
+    _check_finite(chunks.fields, places, pixels)
     return pixels
+
+
+def _check_finite(fields: Sequence[Field], places: Sequence[Sequence[int]], pixels: np.ndarray) -> None:
+    """Whole numbers always are."""
+    if all(np.dtype(fields[number].dtype).kind != "f" for number in {place[0] for place in places}):
+        return
+    if np.isfinite(pixels).all():
+        return
+    bad = ~np.isfinite(pixels).all(axis=(2, 3, 4))
+    patch, channel = np.argwhere(bad)[0]
+    number, t, _, y, x = places[patch]
+    field = fields[number]
+    raise ReadError(
+        f"{field.store}: position {field.name} of {field.experiment} has pixels that are not finite at frame {t}, "
+        f"channel {field.channels[channel]}, in the patch from y={y}, x={x}, and so have {bad.any(axis=1).sum()} of "
+        f"{len(places)} patches that were read with it. Correct them, or leave these rows out of the tracks."
+    )
 
 
 def _copy_overlap(image: np.ndarray, image_at: Sequence[int], patch: np.ndarray, patch_at: Sequence[int]) -> None:

@@ -39,7 +39,7 @@ def fields_of(experiment: Experiment) -> list[Field]:
         if bare:
             raise ValueError(
                 f"{len(bare)} positions of {experiment.name} are in wells without a condition: {listed(bare)}. Name "
-                "the wells in `conditions`, or the positions in `exclude`."
+                "the wells in `conditions`, these positions in `exclude`, or those to use in `include`."
             )
         return [_field(experiment, name, position) for name, position in sorted(used.items())]
     finally:
@@ -78,6 +78,13 @@ def _field(experiment: Experiment, name: str, position: Any) -> Field:
         raise ValueError(f"{where} has axes {axes} and shape {array.shape}; they must be {AXES}.")
     if unknown := [channel for channel in experiment.channels if channel not in names]:
         raise ValueError(f"{where} has no channel {listed(unknown)}; its channels are {', '.join(names)}.")
+    if twice := [channel for channel in experiment.channels if names.count(channel) > 1]:
+        raise ValueError(
+            f"{where} has several channels called {listed(twice)}; its channels are {', '.join(names)}. Give each a "
+            "name of its own in the metadata of the image."
+        )
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{where} has pixels of type {array.dtype}; store whole or real numbers.")
     condition = experiment.condition_of(name.rpartition("/")[0])
     return Field(
         experiment=experiment.name,
@@ -87,7 +94,7 @@ def _field(experiment: Experiment, name: str, position: Any) -> Field:
         array=f"{name}/{images}",
         shape=tuple(array.shape),
         chunks=tuple(array.chunks),
-        itemsize=array.dtype.itemsize,
+        dtype=array.dtype.str,
         channels=tuple(names.index(channel) for channel in experiment.channels),
         fills=array.attrs.get("write_empty_chunks") is False and array.fill_value is not None,
         stamp=_stamp(experiment.plate / name / images),
