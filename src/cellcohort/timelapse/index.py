@@ -12,15 +12,15 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from cellcohort.listing import listed
 from cellcohort.timelapse.chunks import check_stored
 from cellcohort.timelapse.collection import Experiment
 from cellcohort.timelapse.fields import Field, stamp
-from cellcohort.timelapse.lineages import lineages
+from cellcohort.timelapse.kept import kept
+from cellcohort.timelapse.lineages import lineages, mothers_among
 from cellcohort.timelapse.plates import fields_of
 from cellcohort.timelapse.tracks import read_tracks
-from cellcohort.whole import whole
 
 Border = Literal["clamp", "drop"]
 CORNER = ("z0", "y0", "x0")
@@ -77,20 +77,23 @@ def make_index(experiments: Sequence[Experiment], patch: Sequence[int], border: 
     ReadError
         Frames that are used lack a stored chunk.
     """
-    if len(patch) != 3 or min(patch) < 1:
-        raise ValueError(f"patch={list(patch)} must be the slices, lines and columns of a patch, such as [1, 64, 64].")
+    if len(patch) != 3 or not all(isinstance(n, int | np.integer) and n >= 1 for n in patch):
+        raise ValueError(
+            f"patch={list(patch)} must be the slices, lines and columns of a patch, whole numbers such as [1, 64, 64]."
+        )
     if border not in get_args(Border):
         raise ValueError(f"border={border!r} is not a choice; use {' or '.join(get_args(Border))}.")
     of_each = [fields_of(experiment) for experiment in experiments]
     fields = [field for of_one in of_each for field in of_one]
     _check_fit(fields, patch)
     file = Path(cache) / f"index-{_fingerprint(experiments, fields, patch, border)}.parquet"
-    if not file.exists():
+
+    def build() -> pa.Table:
         built = _build(experiments, of_each, patch, border)
         check_stored(fields, built.select(["field", "t"]).to_pandas().drop_duplicates().to_numpy())
-        with whole(file) as beside:
-            pq.write_table(built, beside)
-    table = pq.read_table(file)
+        return built
+
+    table = kept(file, build)
     if dropped := int(table.schema.metadata[_DROPPED]):
         warnings.warn(
             f"border='drop' left out {dropped:,} of {dropped + table.num_rows:,} cells, whose patch of {list(patch)} "
@@ -99,6 +102,13 @@ def make_index(experiments: Sequence[Experiment], patch: Sequence[int], border: 
         )
     frame = table.to_pandas()
     place = frame[list(PLACE)].to_numpy(np.int32)
+    cells = np.bincount(place[:, 0], minlength=len(fields))
+    if empty := [f"{field.name} of {field.experiment}" for field, n in zip(fields, cells, strict=True) if not n]:
+        warnings.warn(
+            f"{len(empty)} of {len(fields)} positions have no tracked cell: {listed(empty)}. If they should, see to "
+            "the tracks; else put them into `exclude`.",
+            stacklevel=2,
+        )
     track = frame["track"].cat.codes.to_numpy()
     mother = np.full(len(frame["track"].cat.categories), -1, np.int32)
     mother[track] = frame["mother"].to_numpy()
@@ -109,7 +119,7 @@ def make_index(experiments: Sequence[Experiment], patch: Sequence[int], border: 
 def _build(
     experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]], patch: Sequence[int], border: Border
 ) -> pa.Table:
-    parts, families, tracks = [], [], []
+    parts, families, mothers, tracks = [], [], [], []
     first_field = first_track = 0
     for experiment, fields in zip(experiments, of_each, strict=True):
         rows = read_tracks(experiment, fields)
@@ -117,7 +127,7 @@ def _build(
         names = [f"{experiment.name}/{fields[i].name}/" for i in found["field"]]
         tracks += [f"{name}{number}" for name, number in zip(names, found["track_id"], strict=True)]
         families.append(found["lineage"].to_numpy() + first_track)
-        mother = np.where(found["mother"] < 0, -1, found["mother"] + first_track)
+        mothers.append(np.where(found["mother"] < 0, -1, found["mother"] + first_track))
         of = np.repeat(np.arange(len(found)), found["n"])
         labels = {
             "experiment": [field.experiment for field in fields],
@@ -127,9 +137,9 @@ def _build(
         }
         derived = {name: _labelled(values, rows["field"].to_numpy()) for name, values in labels.items()}
         hours = experiment.start_hours + rows["t"].to_numpy() * (experiment.interval_minutes / 60)
-        derived |= {"hours": hours, "track": of + first_track, "mother": mother[of].astype(np.int32)}
+        derived |= {"hours": hours, "track": of + first_track}
         derived["field"] = rows["field"].to_numpy() + np.int32(first_field)
-        others = rows.columns.difference(["position", "lineage", *CORNER, *derived], sort=False)
+        others = rows.columns.difference(["position", "lineage", "mother", *CORNER, *derived], sort=False)
         parts.append(pd.DataFrame(derived).join(rows[others]))
         first_field, first_track = first_field + len(fields), first_track + len(found)
     rows = pd.concat(parts, ignore_index=True)
@@ -146,7 +156,15 @@ def _build(
         rows = rows[inside].reset_index(drop=True)
         if not len(rows):
             raise ValueError(f"border='drop' leaves no cell: every patch of {list(patch)} would leave the image.")
-    table = pa.Table.from_pandas(rows, preserve_index=False)
+    left = rows["track"].cat.codes.to_numpy()
+    rows["mother"] = mothers_among(np.concatenate(mothers), left)[left].astype(np.int32)
+    try:
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"a column has values of several kinds in the tracks: {'; '.join(map(str, error.args))}. Give it one type "
+            "in all tables of the collection, or leave it out."
+        ) from error
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _DROPPED: str(n - len(rows)).encode()})
 
 

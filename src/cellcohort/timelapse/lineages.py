@@ -59,6 +59,15 @@ def lineages(rows: pd.DataFrame) -> pd.DataFrame:
     return tracks.assign(mother=mother, lineage=family[_roots(mother)])
 
 
+def mothers_among(mother: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """The nearest ancestor of every track among those of which there are rows; -1 for none."""
+    gone = np.ones(len(mother), bool)
+    gone[there] = False
+    while (lost := (mother >= 0) & gone[mother]).any():
+        mother = np.where(lost, mother[mother], mother)
+    return mother
+
+
 def _roots(mother: np.ndarray) -> np.ndarray:
     """The first ancestor of every track, by jumps that double in length."""
     root = np.where(mother < 0, np.arange(len(mother)), mother)

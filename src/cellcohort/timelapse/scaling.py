@@ -11,11 +11,10 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cellcohort.timelapse.chunks import Chunks, keys_of
 from cellcohort.timelapse.fields import Field
-from cellcohort.whole import whole
+from cellcohort.timelapse.kept import kept
 
 Normalise = Literal["position", "plate", "none"]
 FRAMES = 16  # of a field that are measured, evenly spread
@@ -51,11 +50,9 @@ def scaling(fields: Sequence[Field], normalise: Normalise, cache: str | Path) ->
     n_channels = len(fields[0].channels)
     if normalise == "none":
         return np.stack([np.zeros((len(fields), n_channels)), np.ones((len(fields), n_channels))]).astype(np.float32)
-    file = Path(cache) / f"scaling-{hashlib.sha256(repr((FRAMES, fields)).encode()).hexdigest()[:16]}.parquet"
-    if not file.exists():
-        with whole(file) as beside:
-            pq.write_table(_measured(fields), beside)
-    measured = pq.read_table(file).to_pandas()
+    chunks = Chunks(fields, 0)
+    file = Path(cache) / f"scaling-{_fingerprint(chunks)}.parquet"
+    measured = kept(file, lambda: _measured(chunks)).to_pandas()
     if normalise == "plate":
         pooled = measured.assign(square=measured["std"] ** 2 + measured["mean"] ** 2)
         pooled = pooled.groupby(["experiment", "channel"])[["mean", "square"]].transform("mean")
@@ -65,11 +62,23 @@ def scaling(fields: Sequence[Field], normalise: Normalise, cache: str | Path) ->
     return np.stack([centre, spread]).astype(np.float32)
 
 
-def _measured(fields: Sequence[Field]) -> pa.Table:
+def _fingerprint(chunks: Chunks) -> str:
+    """Of the fields, and of the first file of every frame and channel that is measured."""
+    keys = [key for number, field in enumerate(chunks.fields) for key in keys_of(number, field, _frames(field))]
+    stamps = chunks.stamps(key for key in keys if not any(key[3:]))
+    return hashlib.sha256(repr((chunks.fields, stamps)).encode()).hexdigest()[:16]
+
+
+def _frames(field: Field) -> list[int]:
+    """The frames that are measured."""
+    return np.unique(np.linspace(0, field.shape[0] - 1, FRAMES).astype(int)).tolist()
+
+
+def _measured(chunks: Chunks) -> pa.Table:
     """One row per field and channel."""
-    chunks, rows = Chunks(fields, 0), []
-    for number, field in enumerate(fields):
-        frames = np.unique(np.linspace(0, field.shape[0] - 1, FRAMES).astype(int)).tolist()
+    rows = []
+    for number, field in enumerate(chunks.fields):
+        frames = _frames(field)
         for channel, stored in enumerate(field.channels):
             mean, square = _moments(chunks, number, frames, stored)
             if not np.isfinite(square):
