@@ -18,7 +18,7 @@ from cellcohort.sampling import BatchSampler
 from cellcohort.timelapse.chunks import ReadError
 from cellcohort.timelapse.collection import read_collection
 from cellcohort.timelapse.patches import Patches
-from plates import SHAPE, entry, tracks_of, write_collection, write_plate
+from plates import SHAPE, entry, pixels, tracks_of, write_collection, write_plate
 
 POSITIONS = ("A/1/0", "B/2/0")
 
@@ -34,6 +34,7 @@ def plates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(plates: Path, tmp_path: Path) -> Path:
     """Two good plates with their tracks, to be spoilt."""
+    tracks_of(["A/1/0"]).iloc[:3].drop(columns="position").to_parquet(tmp_path / "three.parquet")
     for name in ("one", "two"):
         shutil.copytree(plates / f"{name}.zarr", tmp_path / f"{name}.zarr")
         tracks_of(POSITIONS).to_parquet(tmp_path / f"{name}.parquet")
@@ -74,7 +75,13 @@ def test_nothing_is_refused_of_a_good_collection(folder: Path) -> None:
         ({"exclude": ["Z/1/0"]}, ["exclude of one names 1 positions", "Z/1/0"]),
         ({"exclude": list(POSITIONS)}, ["leave no position of one"]),
         ({"tracks": "no.parquet"}, ["tracks of one", "no.parquet"]),
-        ({"tracks": {"A/1/0": "one.parquet", "C/3/0": "one.parquet"}}, ["1 positions that have no image", "C/3/0"]),
+        (
+            {"tracks": {"A/1/0": "one.parquet", "C/3/0": "one.parquet"}},
+            ["one.parquet is given for A/1/0", "names B/2/0"],
+        ),
+        ({"tracks": {"C/3/0": "three.parquet"}}, ["1 positions that have no image: C/3/0 (3 rows)", "`include`"]),
+        ({"tracks": ["one.parquet"]}, ["tracks of one is ['one.parquet']", "the path of a table"]),
+        ({"tracks": {}}, ["tracks of one is {}"]),
         ({"channels": None}, ["experiment one lacks channels"]),
         ({"chanels": ["Phase"]}, ["experiment one has chanels", "an entry may have"]),
     ],
@@ -98,7 +105,10 @@ def test_an_entry_that_the_plate_does_not_bear_out_is_refused(
         (lambda rows: rows.assign(z=1.0), ["z in 42 of 42 rows", "'z': 1"]),
         (lambda rows: rows.assign(y=rows["y"].where(rows["t"] != 0)), ["missing values: y in 6 of 42 rows"]),
         (lambda rows: rows.assign(x=np.where(rows["t"] == 0, np.inf, rows["x"])), ["x of one is no number in 6"]),
-        (lambda rows: rows.assign(t=rows["t"] + 0.5), ["t of one is no whole number in 42 of 42"]),
+        (
+            lambda rows: rows.assign(t=rows["t"] + 0.5),
+            ["t of one is no usable whole number in 42 of 42", "such as", "stored frames"],
+        ),
         (
             lambda rows: rows.assign(position=rows["position"].replace("A/1/0", "A/1/9")),
             ["1 positions that have no image: A/1/9 (21 rows)"],
@@ -114,7 +124,14 @@ def test_an_entry_that_the_plate_does_not_bear_out_is_refused(
             lambda rows: rows.assign(parent_track_id=rows["parent_track_id"].where(rows["track_id"] != 2, 1)),
             ["2 tracks begin before their mother ends, such as track 2"],
         ),
-        (lambda rows: rows.iloc[:0], ["no track of one is in a position that is used"]),
+        (lambda rows: rows.iloc[:0], ["tracks of one have no rows"]),
+        (lambda rows: rows.assign(track_id=rows["track_id"] - 2), ["track_id of one", "8 of 42 rows, such as -1"]),
+        (lambda rows: rows.assign(track_id=rows["track_id"] + 2.0**60), ["track_id of one", "42 of 42", "2^53"]),
+        (lambda rows: rows.assign(track_id=rows["track_id"] / (rows["t"] > 0)), ["track_id of one", "6 of 42", "inf"]),
+        (
+            lambda rows: rows.assign(parent_track_id=rows["parent_track_id"].astype(str).replace("2", "two")),
+            ["parent_track_id of one is no usable whole number in 6 of 42 rows, such as two", "empty for none"],
+        ),
     ],
 )
 def test_tracks_that_the_images_do_not_bear_out_are_refused_with_counts(
@@ -166,6 +183,7 @@ def test_one_bare_plate_needs_its_entry_and_takes_its_files_from_beside_it(folde
     [
         ({"patch": (1, 41, 16)}, r"does not fit into 2 of 2 fields, such as A/1/0 of one with \[1, 40, 48\]"),
         ({"patch": (12, 16)}, r"patch=\[12, 16\] must be"),
+        ({"patch": (1, 12.5, 16)}, r"patch=\[1, 12.5, 16\] must be.*whole numbers"),
         ({"border": "mirror"}, "clamp or drop"),
         ({"border": "drop", "patch": (1, 40, 48)}, "leaves no cell"),
         ({"normalise": "batch"}, "position, plate, none"),
@@ -233,6 +251,54 @@ def test_a_missing_chunk_is_fill_values_where_the_store_says_so(folder: Path, na
     patches = data.recorded(np.arange(len(data)))
     empty = ((frame["fov"] == "B/2/0") & (frame["t"] == 3)).to_numpy()
     assert (patches[empty, 1] == 0).all() and (patches[~empty, 1] != 0).any(axis=(1, 2, 3)).all()
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_a_channel_whose_name_two_have_is_refused(folder: Path, name: str) -> None:
+    for file in (folder / f"{name}.zarr").rglob("*"):
+        if file.name in ("zarr.json", ".zattrs"):
+            file.write_text(file.read_text().replace('"Marker"', '"Phase"'))
+    with pytest.raises(ValueError, match=r"several channels called Phase; its channels are Phase, Phase"):
+        load(folder, entry(name, channels=["Phase"]))
+
+
+def test_a_column_of_two_kinds_is_named(folder: Path) -> None:
+    for name, quality in (("one", 0.5), ("two", "good")):
+        tracks_of(POSITIONS).assign(quality=quality).to_parquet(folder / f"{name}.parquet")
+    with pytest.raises(ValueError, match=r"several kinds.*column quality.*Give it one type"):
+        load(folder, entry("one"), entry("two"))
+
+
+def test_hours_too_far_apart_to_be_told_are_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"from 1 to 1e\+15, which is too far apart; see start_hours"):
+        load(folder, entry("one"), entry("two", start_hours=1e15))
+
+
+def with_pixels(folder: Path, kind: str) -> None:
+    """The first plate, its pixels stored as another type, and one of them no number where that can be."""
+    for number, name in enumerate(POSITIONS):
+        old = folder / "one.zarr" / name / "0"
+        shutil.rmtree(old)
+        images = pixels(number).astype(kind)
+        if images.dtype.kind == "f":
+            images[3, 1, 0, 20, 24] = np.nan
+        zarr.create_array(old, data=images, chunks=(1, 1, 1, 40, 48), dimension_names=["T", "C", "Z", "Y", "X"])
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_pixels_that_are_not_finite_stop_the_pass_with_their_place(folder: Path, kind: str) -> None:
+    with_pixels(folder, kind)
+    with pytest.raises(ValueError, match=r"position A/1/0 of one has pixels that are not finite in channel 1"):
+        load(folder, entry("one"))
+    data = load(folder, entry("one"), normalise="none", patch=(1, 40, 48))
+    with pytest.raises(ReadError, match=r"position A/1/0 of one .*not finite at frame 3, channel 1, in the patch from"):
+        list(make_loader(data, BatchSampler(data.cells, batch_size=8)))
+
+
+def test_pixels_that_are_no_real_numbers_are_refused(folder: Path) -> None:
+    with_pixels(folder, "complex64")
+    with pytest.raises(ValueError, match=r"position A/1/0 of one .* pixels of type complex64"):
+        load(folder, entry("one"))
 
 
 def test_images_with_other_axes_are_refused(tmp_path: Path) -> None:

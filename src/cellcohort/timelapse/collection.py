@@ -129,11 +129,10 @@ def _experiment(entry: Mapping[str, Any], folder: Path, number: int) -> Experime
         raise ValueError(
             f"experiment {name} has {', '.join(unknown)}; an entry may have {', '.join(NEEDED + OPTIONAL)}."
         )
-    tracks = entry["tracks"]
     return Experiment(
         name=name,
         plate=folder / str(entry["plate"]),
-        tracks={str(k): folder / str(v) for k, v in tracks.items()} if isinstance(tracks, Mapping) else folder / tracks,
+        tracks=_tracks(entry["tracks"], folder, name),
         conditions=_conditions(entry["conditions"], name),
         interval_minutes=_number(entry["interval_minutes"], "interval_minutes", name, above=0.0),
         start_hours=_number(entry.get("start_hours", 0.0), "start_hours", name),
@@ -141,6 +140,16 @@ def _experiment(entry: Mapping[str, Any], folder: Path, number: int) -> Experime
         include=None if entry.get("include") is None else _names(entry["include"], "include", name),
         exclude=() if not entry.get("exclude") else _names(entry["exclude"], "exclude", name),
     )
+
+
+def _tracks(value: Any, folder: Path, name: str) -> Path | dict[str, Path]:
+    if isinstance(value, str):
+        return folder / value
+    if not isinstance(value, Mapping) or not value or not all(isinstance(file, str) for file in value.values()):
+        raise ValueError(
+            f"tracks of {name} is {value!r}; write the path of a table, or {{A/1/0: one.csv, A/2/0: two.csv}}."
+        )
+    return {str(position): folder / file for position, file in value.items()}
 
 
 def _conditions(value: Any, name: str) -> dict[str, tuple[str, ...]]:

@@ -58,10 +58,17 @@ class Lineages:
         tau_hours: Sequence[float],
         tau_decay_hours: float,
     ) -> None:
+        span = (hours.max() - hours.min()) * TICKS
+        if not (2 * span + 20) * len(mother) < 2**62:
+            raise ValueError(
+                f"the hours of the cells reach from {hours.min():g} to {hours.max():g}, which is too far apart; see "
+                "start_hours and interval_minutes of the experiments."
+            )
         ticks = np.rint((hours - hours.min()) * TICKS).astype(np.int64)
-        self._low, self._high = tau_ticks(tau_hours)
+        last = int(ticks.max()) + 1  # a greater tau has none either, and might not fit into an integer
+        self._tau, (self._low, self._high) = tau_hours, (min(tick, last) for tick in tau_ticks(tau_hours))
         self._decay = tau_decay_hours * TICKS
-        self._apart = int(ticks.max()) + self._high + 10  # so that one search never reaches the next track
+        self._apart = last + self._high + 10  # so that one search never reaches the next track
         order = np.argsort(mother, kind="stable")
         counts = np.bincount(mother[mother >= 0], minlength=len(mother))
         self._ticks, self._track = torch.from_numpy(ticks), torch.from_numpy(track.astype(np.int64))
@@ -112,17 +119,17 @@ class Lineages:
         order = np.lexsort((row, tau, owner))
         owner, row, tau = owner[order], row[order], tau[order]
         _, same, n_same = np.unique(np.stack([owner, tau]), axis=1, return_inverse=True, return_counts=True)
-        weight = np.exp((self._low - tau) / self._decay) / n_same[same.ravel()]
+        least = tau[np.searchsorted(owner, owner)]  # of each owner, lest all of its weights vanish
+        weight = np.exp((least - tau) / self._decay) / n_same[same.ravel()]
         return _drawn(rows, owner, row, weight, key)
 
     def nothing(self) -> str:
         """What no cell has, if :meth:`anchors` finds none."""
-        low, high = self._low / TICKS, self._high / TICKS
         steps = np.diff(self._ticks.numpy())[np.diff(self._track.numpy()) == 0] / TICKS
         apart = f"{np.median(steps):g} hours apart" if len(steps) else "one to a track"
         return (
-            f"a cell of its lineage {low:.3g} to {high:.3g} hours later (data.tau_hours); frames are {apart}. Widen "
-            "data.tau_hours, or use data.positive=self."
+            f"a cell of its lineage {self._tau[0]:g} to {self._tau[1]:g} hours later (data.tau_hours); frames are "
+            f"{apart}. Widen data.tau_hours, or use data.positive=self."
         )
 
     def hours_between(self, rows: np.ndarray, later: np.ndarray) -> np.ndarray:

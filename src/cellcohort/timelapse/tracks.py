@@ -14,6 +14,11 @@ from cellcohort.timelapse.collection import Experiment
 from cellcohort.timelapse.fields import Field
 
 NEEDED = ("track_id", "t", "y", "x")
+COUNTED = {
+    "t": "count stored frames from 0",
+    "track_id": "number the tracks from 0 (as floats, up to 2^53), and leave out what is of no track",
+    "parent_track_id": "give the number of the mother (as float, up to 2^53), and leave it empty for none",
+}
 
 
 def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame:
@@ -32,8 +37,10 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
         A file or column is not there; rows are of a position that has no image, have no centroid, lie
         outside their image, or are there twice.
     """
-    table = _read(experiment)
+    table = _read(experiment, {field.name for field in fields})
     _check_columns(table, experiment)
+    if not len(table):
+        raise ValueError(f"tracks of {experiment.name} have no rows; a row per cell and frame is needed.")
     table = table[_used(table, experiment, fields)].reset_index(drop=True)
     if not len(table):
         raise ValueError(f"no track of {experiment.name} is in a position that is used; see include and exclude.")
@@ -56,7 +63,7 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
     return table
 
 
-def _read(experiment: Experiment) -> pd.DataFrame:
+def _read(experiment: Experiment, names: set[str]) -> pd.DataFrame:
     files: Mapping[str, Path] = experiment.tracks if isinstance(experiment.tracks, dict) else {"": experiment.tracks}
     parts = []
     for position, file in files.items():
@@ -64,8 +71,20 @@ def _read(experiment: Experiment) -> pd.DataFrame:
             table = read_table(file, set(NEEDED))
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"tracks of {experiment.name}: {error}") from error
+        if position and "position" in table:
+            others = (names | set(files)) - {position}
+            _check_only(position, others & set(table["position"].astype(str)), file, experiment)
         parts.append(table.assign(position=position) if position else table)
     return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+
+
+def _check_only(position: str, others: set[str], file: Path, experiment: Experiment) -> None:
+    """A table of one position that names others would give their cells to it."""
+    if others:
+        raise ValueError(
+            f"tracks of {experiment.name}: {file} is given for {position}, but its column `position` names "
+            f"{listed(sorted(others))}. Give one table of all positions by itself: tracks: {file.name}"
+        )
 
 
 def _check_columns(table: pd.DataFrame, experiment: Experiment) -> None:
@@ -97,20 +116,24 @@ def _used(table: pd.DataFrame, experiment: Experiment, fields: Sequence[Field]) 
         lost_ones = listed(f"{name} ({n} rows)" for name, n in lost.items())
         raise ValueError(
             f"tracks of {experiment.name} are in {len(lost)} positions that have no image: {lost_ones}; the plate has "
-            f"{listed(sorted(names))}. Correct the column `position`, or put these into `exclude`."
+            f"{listed(sorted(names))}. Correct the column `position`, or name those to use in `include`."
         )
     table["position"] = table["position"].astype(str)
     return table["position"].isin(names).to_numpy()
 
 
 def _whole(table: pd.DataFrame, name: str, experiment: Experiment) -> np.ndarray:
-    values = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    bad = ~(values == np.rint(values))
+    given = pd.to_numeric(table[name], errors="coerce")
+    exact = pd.api.types.is_integer_dtype(given)
+    values = given.to_numpy(np.int64) if exact else given.to_numpy(np.float64, na_value=np.nan)
+    most = 2**62 if exact else 2**53  # greater floats do not tell whole numbers apart
+    least = 0 if name == "track_id" else -most
+    bad = ~((values >= least) & (values <= most) & (values == np.rint(values)))
     if bad.any():
         example = table[name].iloc[int(np.argmax(bad))]
         raise ValueError(
-            f"{name} of {experiment.name} is no whole number in {int(bad.sum())} of {len(table)} rows, such as "
-            f"{example}; {'count frames from 0' if name == 't' else 'number the tracks'}."
+            f"{name} of {experiment.name} is no usable whole number in {int(bad.sum())} of {len(table)} rows, such as "
+            f"{example}; {COUNTED[name]}."
         )
     return values.astype(np.int64)
 
@@ -129,13 +152,8 @@ def _parents(table: pd.DataFrame, track: np.ndarray, field: np.ndarray, experime
     """The mother's id; -1 for none, which files write as nothing, as a negative number or as 0 where no track is 0."""
     if "parent_track_id" not in table:
         return np.full(len(table), -1)
-    parent = pd.to_numeric(table["parent_track_id"], errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    unread = np.isnan(parent) & table["parent_track_id"].notna().to_numpy()
-    if unread.any() or (np.nan_to_num(parent) % 1).any():
-        raise ValueError(
-            f"parent_track_id of {experiment.name} is no whole number in some rows; leave it empty for none."
-        )
-    parent = np.where(np.isnan(parent) | (parent < 0), -1, np.nan_to_num(parent)).astype(np.int64)
+    said, parent = table["parent_track_id"].notna().to_numpy(), np.full(len(table), -1)
+    parent[said] = np.maximum(_whole(table[said], "parent_track_id", experiment), -1)
     return np.where((parent == 0) & ~np.isin(field, field[track == 0]), -1, parent)
 
 
