@@ -16,7 +16,8 @@ import pytest
 from cellcohort import launch
 from cellcohort.data import demo_timelapse
 from cellcohort.data.demo_timelapse import load_cells, load_demo_timelapse
-from cellcohort.sampling import BatchSampler
+from cellcohort.sampling import BatchSampler, ExperimentAware, TemporallyEnriched
+from cellcohort.sampling.axis import Axis
 from cellcohort.simulation import plates
 from cellcohort.simulation.plates import screen
 from cellcohort.timelapse.patches import Patches
@@ -24,6 +25,7 @@ from cellcohort.views.image import ImageViews
 
 SMALL: dict[str, Any] = {"founders": 6, "image_size": 96, "frames": 9}
 OVERRIDES = ("data=demo_timelapse", *(f"data.{key}={value}" for key, value in SMALL.items()), "data.tau_hours=[6,12]")
+Track = tuple[str, str, int]  # experiment, position and number
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +46,8 @@ def truth(home: Path, dataset: Patches) -> pd.DataFrame:
     coded = {name: dataset.cells.column(name) for name in columns}
     cells = {columns[name]: np.array(of.labels, object)[of.codes] for name, of in coded.items()}
     planted = pd.read_parquet(screen(home, **SMALL).parent / "truth.parquet")
-    found = (
-        pd.DataFrame(cells).astype({"track_id": int, "t": int}).merge(planted, how="left", on=list(columns.values()))
-    )
+    found = pd.DataFrame(cells).astype({"track_id": int, "t": int})
+    found = found.merge(planted, how="left", on=list(columns.values()))
     assert len(found) == len(dataset) and found["family"].notna().all()
     return found
 
@@ -68,18 +69,44 @@ def test_the_preview_has_the_cells_of_the_training(home: Path, data: Patches) ->
     assert np.array_equal(cells.hours, data.cells.hours)
 
 
-def test_positives_of_a_whole_epoch_are_of_the_planted_family_within_tau(home: Path, data: Patches) -> None:
-    planted = truth(home, data.every_cell())
-    sampler, n = BatchSampler(data.cells, {}, batch_size=32), 0
+def lines(home: Path) -> dict[Track, set[Track]]:
+    """Every track of the files, with itself and those it descends from."""
+    mother: dict[Track, int] = {}
+    for plate in plates.PLATES:
+        tracks = pd.read_parquet(screen(home, **SMALL).parent / f"{plate.name}_tracks.parquet")
+        for position, track, parent in set(
+            tracks[["position", "track_id", "parent_track_id"]].itertuples(index=False, name=None)
+        ):
+            mother[plate.name, position, track] = parent
+    found = {}
+    for experiment, position, track in mother:
+        line, at = set(), track
+        while at >= 0:
+            line.add((experiment, position, at))
+            at = mother.get((experiment, position, at), -1)
+        found[experiment, position, track] = line
+    return found
+
+
+@pytest.mark.parametrize("axes", [{}, {"experiment": ExperimentAware(leaky=0.1), "temporal": TemporallyEnriched(6.0)}])
+def test_positives_of_a_whole_epoch_are_the_planted_cell_or_descend_from_it_within_tau(
+    home: Path, data: Patches, axes: dict[str, Axis]
+) -> None:
+    planted, line = truth(home, data.every_cell()), lines(home)
+    track = list(zip(planted["experiment"], planted["position"], planted["track_id"], strict=True))
+    sampler, n, daughters = BatchSampler(data.cells, axes, batch_size=32), 0, 0
     for positions in sampler:
         meta = data.__getitems__(positions)["meta"]
-        row, later = planted.iloc[meta["row"].numpy()], planted.iloc[meta["positive_row"].numpy()]
-        for name in ("experiment", "position", "family", "condition"):
-            assert np.array_equal(row[name], later[name])
+        rows, others = meta["row"].tolist(), meta["positive_row"].tolist()
+        row, later = planted.iloc[rows], planted.iloc[others]
+        assert np.array_equal(row["family"], later["family"])
         hours = 6.0 * (later["t"].to_numpy() - row["t"].to_numpy())
         assert ((hours >= 6) & (hours <= 12)).all() and np.allclose(hours, meta["tau_hours"])
-        n += len(row)
-    assert n == len(sampler) * 32 > 500
+        for one, other in zip(rows, others, strict=True):
+            assert one != other and track[one] in line[track[other]]
+            daughters += track[one] != track[other]
+        n += len(rows)
+    assert n == len(sampler) * 32 > 500 and daughters > 20
 
 
 def test_patches_show_the_cell_whose_truth_they_have(home: Path, data: Patches) -> None:
