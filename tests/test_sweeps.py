@@ -10,10 +10,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import submitit
 import yaml
+from hydra.core.utils import JobReturn, JobStatus
 
 import wandb_file
 from cellcohort.ledger import read_about
+from hydra_plugins.cellcohort_sweeps.sweeper import Job, launched
 
 Train = Callable[..., Path]
 Start = Callable[..., subprocess.CompletedProcess[str]]
@@ -164,3 +167,50 @@ def test_jobs_can_be_given_to_submitit(start: Start, tmp_path: Path) -> None:
     assert set(times(tmp_path / "sweep")) == {"random-s0", "temporal-s0"}
     steps = [len(pd.read_csv(path)) for path in (tmp_path / "sweep").glob("*/metrics.csv")]
     assert len(steps) == 2 and min(steps) > 0
+
+
+def failures(launch: Callable[[list[list[str]]], list[JobReturn]], names: str, directory: Path) -> dict[str, str]:
+    """The errors of jobs that failed, with a launcher that does `launch`."""
+
+    class Launcher:
+        def launch(self, job_overrides: list[list[str]], initial_job_idx: int) -> list[JobReturn]:
+            return launch(job_overrides)
+
+    _, failed = launched(Launcher(), [Job(name, [name], "") for name in names], directory)
+    return {name: str(error) for name, error in failed.items()}
+
+
+def test_a_job_that_a_cluster_killed_leaves_the_others(tmp_path: Path) -> None:
+    """The launcher asks job after job for its result, as that of Hydra does."""
+
+    def launch(overrides: list[list[str]]) -> list[JobReturn]:
+        executor = submitit.LocalExecutor(tmp_path)
+        jobs = [executor.submit(os.abort), executor.submit(JobReturn, status=JobStatus.COMPLETED)]
+        return [job.results()[0] for job in jobs]
+
+    failed = failures(launch, "ab", tmp_path)
+    assert set(failed) == {"a"} and "has not produced any output" in failed["a"]
+
+
+def test_jobs_that_were_not_begun_when_a_worker_died_are_begun_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def launch(overrides: list[list[str]]) -> list[JobReturn]:
+        asked.append("".join(name for (name,) in overrides))
+        for (name,) in overrides:
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "config.yaml").touch()
+            if name == "b":
+                raise RuntimeError("a worker was killed")
+            (tmp_path / name / "finished").touch()
+        return [JobReturn(status=JobStatus.COMPLETED) for _ in overrides]
+
+    assert failures(launch, "abcd", tmp_path) == {"b": "a worker was killed"}
+    assert asked == ["abcd", "cd"]
+
+
+def test_a_launcher_that_begins_nothing_is_not_asked_again(tmp_path: Path) -> None:
+    def launch(overrides: list[list[str]]) -> list[JobReturn]:
+        raise ValueError("no such queue")
+
+    assert failures(launch, "ab", tmp_path) == {"a": "no such queue", "b": "no such queue"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -33,8 +32,6 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             f"a sweep starts its jobs itself, but torchrun started {launch.world_size} processes. "
             f"Let the sweep start each job by torchrun: {shlex.join(['python', *own])}"
         )
-    # Lightning 2.6 says this of itself with torch 2.15 and later; there is nothing to do for the user of a script
-    warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\)", FutureWarning)
     try:
         main()
     except SystemExit as stop:

@@ -85,6 +85,8 @@ class Run:
 
     def __init__(self, config: DictConfig) -> None:
         launch, hydra = Launch.here(), HydraConfig.get()
+        # Lightning 2.6 says this of itself with torch 2.15 and later; there is nothing to do for the user of a script
+        warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\)", FutureWarning)
         refuse_unread(config, hydra.overrides.task)
         if (resume := config.get("resume")) is not None and not Path(resume).is_file():
             there = sorted(str(path) for path in Path(resume).parent.glob("*.ckpt"))

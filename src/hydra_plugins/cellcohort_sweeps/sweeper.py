@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException, ConfigCompositionException
 from omegaconf import OmegaConf, open_dict
 
@@ -73,25 +73,11 @@ class ResumableSweeper(BasicSweeper):
             print(f"sweep: {directory} ({len(jobs)} jobs, {len(jobs) - len(waiting)} finished before)", flush=True)
             if not waiting:
                 return []
-            results, failed = self._launch(waiting, directory)
+            results, failed = launched(self.launcher, waiting, directory)
         if failed:
             raise CompactHydraException(_report(failed, directory, len(waiting)))
+        print(f"sweep: {directory}", flush=True)
         return [results]
-
-    def _launch(self, jobs: Sequence[Job], directory: Path) -> tuple[Sequence[JobReturn], dict[str, BaseException]]:
-        """Results of the jobs, and the errors of those that failed."""
-        launcher: Any = self.launcher
-        try:
-            results = launcher.launch([job.overrides for job in jobs], initial_job_idx=0)
-        except Exception as error:  # the launcher lost a job: their directories tell which others finished
-            return [], {job.name: error for job in jobs if not (directory / job.name / FINISHED).exists()}
-        failed: dict[str, BaseException] = {}
-        for job, result in zip(jobs, results, strict=True):
-            try:
-                _ = result.return_value
-            except Exception as error:
-                failed[job.name] = error
-        return results, failed
 
     def _jobs(self, choices: Sequence[Sequence[str]]) -> list[Job]:
         """Name the jobs; this composes their configs, so that a wrong option is told before anything runs."""
@@ -116,6 +102,59 @@ class ResumableSweeper(BasicSweeper):
                 "run_name what tells them apart, such as 'run_name=${strategy:${sampler.axes}}-s${seed}-again'."
             )
         return jobs
+
+
+def launched(
+    launcher: Any, jobs: Sequence[Job], directory: Path
+) -> tuple[list[JobReturn], dict[str, BaseException]]:  # fmt: skip
+    """Run jobs; where a process dies, those that it kept from beginning are given to the launcher again.
+
+    Returns
+    -------
+    results : list of JobReturn
+    failed : dict of str to BaseException
+        The errors of the jobs that failed, by name.
+    """
+    try:
+        with _lost_jobs_returned():
+            results = list(launcher.launch([job.overrides for job in jobs], initial_job_idx=0))
+    except Exception as error:
+        begun = [job for job in jobs if (directory / job.name / "config.yaml").exists()]
+        lost = [job.name for job in begun or jobs if not (directory / job.name / FINISHED).exists()]
+        rest = [job for job in jobs if job not in begun]
+        results, failed = launched(launcher, rest, directory) if begun and rest else ([], {})
+        return results, dict.fromkeys(lost, error) | failed
+    failed = {}
+    for job, result in zip(jobs, results, strict=True):
+        try:
+            _ = result.return_value
+        except Exception as error:
+            failed[job.name] = error
+    return results, failed
+
+
+@contextmanager
+def _lost_jobs_returned() -> Iterator[None]:
+    """Let submitit return the error of a job that a cluster killed, where it would raise it.
+
+    Hydra's launcher asks one job after the other for its result, so that the first error would end
+    the sweep while later jobs still run.
+    """
+    import submitit  # here, since Hydra reads this file at every start
+
+    raising = submitit.Job.results
+
+    def results(job: Any) -> list[Any]:
+        try:
+            return list(raising(job))
+        except Exception as error:
+            return [JobReturn(status=JobStatus.FAILED, _return_value=error)]
+
+    submitit.Job.results = results  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        submitit.Job.results = raising  # type: ignore[method-assign]
 
 
 def _safe(value: str) -> str:
