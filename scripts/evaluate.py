@@ -18,6 +18,8 @@ def main(config: DictConfig) -> None:
     refuse_unread(config, HydraConfig.get().overrides.task)
     if OmegaConf.is_missing(config, "run"):
         raise ValueError("say which run: python scripts/evaluate.py run=<the directory that train.py printed as run:>")
+    if not config.evaluation:
+        raise ValueError("evaluation=none leaves nothing to do; leave it out, or use evaluation=default.")
     if Launch.here().world_size > 1:
         raise ValueError("an evaluation is one process: start it without torchrun.")
     from cellcohort.evaluation import load_run  # here, so that a mistyped command line is told at once
@@ -25,7 +27,7 @@ def main(config: DictConfig) -> None:
     evaluation = instantiate(config.evaluation)
     run = load_run(config.run, config.checkpoint)
     results = evaluation(run.module, run.training, run.validation)
-    results.write(config.run)
+    results.write(config.run, config.checkpoint)
     print(results.text())
     print(f"run: {config.run}", flush=True)
 

@@ -42,8 +42,9 @@ def make_run(
     steps: int = 6,
     higher: Mapping[str, bool] | None = None,
     cells: int = 100,
+    how: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A finished run with these scores; `change` edits its config."""
+    """A finished run with these scores, made as `how` says; `change` edits its config."""
     config = copy.deepcopy(CONFIG)
     config["batch_sampler"]["axes"] = copy.deepcopy(dict(axes))
     config["seed"] = config["data"]["seed"] = config["batch_sampler"]["seed"] = seed
@@ -62,7 +63,7 @@ def make_run(
         for name, value in scores.items()
         for kind, drop in (("model", 0.0), ("untrained", 0.2), ("features", 0.1))
     ]
-    pd.DataFrame(rows).to_csv(directory / "scores.csv", index=False)
+    pd.DataFrame(rows).assign(**how or {}).to_csv(directory / "scores.csv", index=False)
     write_embeddings(directory, seed)
     (directory / "finished").write_text("digest")
     return directory

@@ -201,6 +201,8 @@ def elsewhere(config: dict[str, Any]) -> None:
         ({"change": older}, "version is"),
         ({"steps": 4}, "steps is"),
         ({"cells": 99}, "cells is"),
+        ({"how": {"evaluation.checkpoint": "best"}}, "evaluation.checkpoint is"),
+        ({"how": {"evaluation.seed": 1}}, "evaluation.seed is"),
     ],
 )
 def test_runs_of_other_data_or_budget_are_refused_or_said(tmp_path: Path, options: dict[str, Any], said: str) -> None:
@@ -208,7 +210,7 @@ def test_runs_of_other_data_or_budget_are_refused_or_said(tmp_path: Path, option
     for seed in range(5):
         make_run(tmp_path / f"condition-s{seed}", AXES["condition"], seed, EFFECTS["random"], **options)
     runs, _ = read_runs([tmp_path])
-    with pytest.raises(ValueError, match=rf"differ in data, budget or version.*{said}.*--allow-different"):
+    with pytest.raises(ValueError, match=rf"differ in data, scoring, budget or version.*{said}.*--allow-different"):
         arms_of(runs)
     arms = arms_of(runs, allow_different=True)
     names = [arm.name for arm in arms]
@@ -247,6 +249,17 @@ def test_knobs_that_vary_tell_the_arms_of_one_strategy_apart(tmp_path: Path) -> 
     assert named["p"].isna().tolist() == [False, True, False]
 
 
+def test_scores_made_in_training_or_afterwards_are_alike_if_made_in_the_same_way(tmp_path: Path) -> None:
+    def in_training(config: dict[str, Any]) -> None:
+        config["evaluation"] = {"_target_": "cellcohort.evaluation.Evaluation", "max_cells": 50, "seed": 0}
+
+    how = {"evaluation.max_cells": 50, "evaluation.seed": 0, "evaluation.checkpoint": "last"}
+    make_run(tmp_path / "a", AXES["random"], 0, EFFECTS["random"], change=in_training)
+    make_run(tmp_path / "b", AXES["random"], 1, EFFECTS["random"], how=how)
+    (arm,) = arms_of(read_runs([tmp_path])[0])
+    assert sorted(arm.runs) == [0, 1] and arm.name == "random"
+
+
 def test_two_runs_of_one_seed_are_refused(tmp_path: Path) -> None:
     make_sweep(tmp_path, EFFECTS)
     make_run(tmp_path / "again", AXES["random"], 0, EFFECTS["random"])
@@ -257,6 +270,8 @@ def test_two_runs_of_one_seed_are_refused(tmp_path: Path) -> None:
 def test_without_the_reference_there_is_no_difference_and_that_is_said(tmp_path: Path) -> None:
     table = table_of(make_sweep(tmp_path, {name: EFFECTS[name] for name in ("experiment", "temporal")}))
     assert table["difference"].isna().all()
+    with pytest.raises(ValueError, match=r"there is no strategy 'randon'; there are: experiment, temporal"):
+        table_of(tmp_path, reference="randon")
     assert any("No runs of 'random'" in remark for remark in remarks(table, "random", []))
 
 

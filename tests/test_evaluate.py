@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from cellcohort.data.tracks import load_tracks
 from cellcohort.evaluation import Evaluation, load_run, read_scores
 from cellcohort.module import ContrastiveModule
+from cellcohort.scores import MEANINGS, how_scored
 from cellcohort.split import split
 from cellcohort.windows import TrackWindows
 
@@ -64,7 +65,16 @@ def evaluate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Cap
 
 def test_the_end_of_training_leaves_scores_and_the_embedding_of_every_cell(trained: Path) -> None:
     scores = pd.read_csv(trained / "scores.csv")
-    assert list(scores.columns) == ["representation", "score", "value", "higher_is_better", "n", "note"]
+    assert list(scores.columns) == [
+        *("representation", "score", "value", "higher_is_better", "n", "note", "evaluation.checkpoint"),
+        *("evaluation.max_cells", "evaluation.permutations", "evaluation.seed"),
+    ]
+    assert how_scored(scores) == {
+        "evaluation.checkpoint": "last",
+        "evaluation.max_cells": 600,
+        "evaluation.permutations": 19,
+        "evaluation.seed": 0,
+    }
     assert list(scores["representation"].unique()) == ["model", "untrained", "features"]
     assert scores.groupby("representation")["score"].apply(tuple).nunique() == 1 and scores["score"].nunique() == 18
     assert scores["higher_is_better"].dtype == bool and scores["value"].dtype == float and scores["n"].dtype == int
@@ -126,6 +136,7 @@ def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:
         (lambda run: (run / "checkpoints" / "last.ckpt").write_text(""), [], "last.ckpt cannot be loaded: "),
         (lambda run: None, ["evaluation.max_cells=5"], "max_cells=5, permutations=19, seed=0: use at least 100"),
         (lambda run: None, ["checkpont=best"], "evaluation, run, checkpoint."),
+        (lambda run: (run / "config.yaml").write_text("seed: 0\nda"), [], "is cut off: it needs data, split, module"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(
@@ -141,6 +152,24 @@ def test_what_cannot_be_evaluated_is_refused(
         evaluate(f"run={run}", *arguments)
     assert stop.value.code == 1
     assert said in capsys.readouterr().err
+
+
+def test_an_evaluation_of_nothing_is_refused(
+    run: Path, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(globals(), "FEW", ("evaluation=none",))
+    with pytest.raises(SystemExit):
+        evaluate(f"run={run}")
+    assert "evaluation=none leaves nothing to do" in capsys.readouterr().err
+
+
+def test_scores_say_of_which_checkpoint_they_are(run: Path, evaluate: Evaluate) -> None:
+    evaluate(f"run={run}", "checkpoint=best")
+    assert how_scored(read_scores(run))["evaluation.checkpoint"] == "best"
+
+
+def test_every_score_is_explained(trained: Path) -> None:
+    assert set(MEANINGS) == set(read_scores(trained)["score"])
 
 
 def test_which_run_must_be_said(evaluate: Evaluate, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,36 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 SCORES = "scores.csv"
+HOW = "evaluation."  # begins the names of columns that say how all of it was scored
 COLUMNS = ["representation", "score", "value", "higher_is_better", "n", "note"]
+
+_TELLS = {"probe": "a linear classifier", "knn": "a vote of the 15 nearest cells"}
+_FITTED = {"within": "fitted on the same experiment", "across": "fitted on the other experiments"}
+_WHAT = {"condition": "the condition of a cell; mean over conditions", "rarest": "cells of the rarest condition"}
+MEANINGS = {  # score -> what it says, in a sentence, of cells that were held out
+    f"{which}_{how}_{where}": f"How often {tells}, {fitted}, knows {what}."
+    for how, tells in _TELLS.items()
+    for where, fitted in _FITTED.items()
+    for which, what in _WHAT.items()
+} | {
+    "hours_r2_across": "Share of the differences in time that a linear fit to the other experiments explains; below 0 "
+    "where it does worse than the mean time.",
+    "hours_mae_across": "Hours by which a linear fit to the other experiments misses the time of a cell, on average.",
+    "experiment_probe": "Share of cells whose experiment a linear classifier tells right: how much is left of what "
+    "the experiments differ in.",
+    "experiment_ilisi": "How far the neighbours of a cell are of all experiments: from 0 (of one) to 1 (of all alike).",
+    "experiment_mmd2": "Distance between the cells of different experiments, within a condition; 0 where none is left.",
+    "experiment_mmd_p": "How often chance alone makes that distance as large; small where experiments lie apart.",
+    "track_smoothness": "How far a cell moves from a frame to the next, against the distance of any two cells.",
+    "alignment": "How far a cell is from its positive. Also small where all cells collapse: see effective_rank.",
+    "uniformity": "How evenly cells spread over all directions: 0 where they collapse, about -4 where even.",
+    "effective_rank": "How many directions the embedding fills; 1 where all cells collapse.",
+}
 
 
 def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
@@ -29,3 +54,9 @@ def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
     if missing or scores.empty:
         raise ValueError(f"{path} has {len(scores)} rows and lacks the columns {', '.join(missing) or 'none'}")
     return scores
+
+
+def how_scored(scores: pd.DataFrame) -> dict[str, Any]:
+    """The checkpoint that scores are of, and the options of the evaluation, each as ``evaluation.<name>``."""
+    own = {str(name): scores[name].iloc[0] for name in scores if str(name).startswith(HOW)}
+    return {f"{HOW}checkpoint": "last"} | own

@@ -13,14 +13,15 @@ import yaml
 
 from cellcohort.ledger import read_about, read_composition
 from cellcohort.run import FINISHED, strategy
-from cellcohort.scores import read_scores
+from cellcohort.scores import how_scored, read_scores
 
 # neither what a run learns from nor how; "seed" is the pairing, "sampler" repeats batch_sampler.axes
 PASSED_OVER = (
     *("seed", "run_name", "resume", "recipe", "sweep", "logger", "sampler", "composition", "loader.num_workers"),
+    "evaluation._target_",
     *("batch_sampler.axes", "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.log_every_n_steps"),
 )
-FIXED_SEEDS = ("split", "validation_sampler")
+FIXED_SEEDS = ("split", "validation_sampler", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class FinishedRun:
         Options of the axes, as ``<axis>.<option>``.
     options : dict of str to object
         Everything else that the run's result depends on, except its seed: the options of the config, and
-        "steps", "cells" and "labels", which are what the run did and had.
+        "steps", "cells" and "labels", which are what the run did and had, and "evaluation" as it was scored.
     seed : int
         The seed, by which runs of different strategies are paired.
     scores : pandas.DataFrame
@@ -115,13 +116,14 @@ def read_run(directory: Path) -> FinishedRun:
         raise ValueError("config.yaml is no config of a training run")
     if not (directory / FINISHED).exists():
         raise ValueError("did not finish; start its sweep again, which runs only what is not finished")
+    scores = read_scores(directory)
     return FinishedRun(
         directory,
         strategy(config["batch_sampler"]["axes"] or {}),
         _flat(config["batch_sampler"]["axes"] or {}),
-        _options(config) | _facts(directory),
+        _options(config) | _facts(directory) | how_scored(scores),
         int(config["seed"]),
-        read_scores(directory),
+        scores,
     )
 
 

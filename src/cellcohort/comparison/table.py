@@ -16,7 +16,7 @@ from cellcohort.comparison.statistics import LEVEL, estimate, holm
 REFERENCE = "random"
 BASELINES = ("untrained", "features")
 BUDGET = ("steps", "cells per step", "trainer", "batch_sampler", "version")
-DATA = ("cells", "labels", "data", "split")
+DATA = ("cells", "labels", "data", "split", "evaluation")  # what is learned from and scored
 UNTESTED = {"pairs": 0, "difference": np.nan, "difference_low": np.nan, "difference_high": np.nan, "p": np.nan}
 BETTER, WORSE, OPEN = "better", "worse", "not told apart"
 
@@ -57,12 +57,12 @@ def arms_of(runs: Sequence[FinishedRun], allow_different: bool = False) -> list[
     runs : sequence of FinishedRun
         Finished runs.
     allow_different : bool
-        Take runs of different data, budget or version. What differs is then part of an arm's name.
+        Take runs of different data, scoring, budget or version. What differs is then part of an arm's name.
 
     Raises
     ------
     ValueError
-        Runs differ in data, budget or version and that was not allowed; an arm has two runs of one seed;
+        Runs differ in data, scoring, budget or version and that was not allowed; an arm has two runs of one seed;
         or there is no run.
     """
     if not runs:
@@ -71,7 +71,7 @@ def arms_of(runs: Sequence[FinishedRun], allow_different: bool = False) -> list[
     unfair = [key for key in different if _of(key, BUDGET) or _of(key, DATA)]
     if unfair and not allow_different:
         raise ValueError(
-            "the runs differ in data, budget or version, so that their scores do not tell the strategies apart: "
+            "the runs differ in data, scoring, budget or version, so that their scores do not tell strategies apart: "
             f"{_spell(runs, unfair)}. Give only runs that belong together, or say --allow-different: then what "
             "differs stands in the table, and only runs that are alike in it are compared."
         )
@@ -123,8 +123,11 @@ def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[st
     Raises
     ------
     ValueError
-        A score is not there.
+        A score is not there; or the reference is not, and is another than "random".
     """
+    names = [name for arm in arms for name in (arm.strategy, arm.name)]
+    if reference not in (REFERENCE, *names):
+        raise ValueError(f"there is no strategy {reference!r}; there are: {', '.join(dict.fromkeys(names))}.")
     values = pd.concat([_values(arm) for arm in arms], ignore_index=True)
     there = list(dict.fromkeys(values["score"]))
     strange = [name for name in scores or () if name not in there]

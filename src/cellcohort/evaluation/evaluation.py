@@ -102,7 +102,8 @@ class Evaluation:
         if features.note:
             said = features.note
             found["features"] = [replace(s, note=f"{said}; {s.note}" if s.note else said) for s in found["features"]]
-        return Results(score_table(found), embedding_table(every.cells, fitted, embedding))
+        options = {"max_cells": self.max_cells, "permutations": self.permutations, "seed": self.seed}
+        return Results(score_table(found), options, embedding_table(every.cells, fitted, embedding))
 
     def _scores(self, vectors: np.ndarray, chosen: Chosen, pairs: tuple[np.ndarray, np.ndarray]) -> list[Score]:
         inputs, held = vectors[: chosen.n_held], chosen.held

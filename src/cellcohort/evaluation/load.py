@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
+from yaml import YAMLError
 
 from cellcohort.module import ContrastiveModule
 from cellcohort.samples import Samples
@@ -73,9 +74,15 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last") -> Loa
         raise FileNotFoundError(
             f"{directory} holds no run: no config.yaml ({held}). Give what train.py printed as `run:`."
         )
-    config = OmegaConf.load(directory / "config.yaml")
+    try:
+        config = OmegaConf.load(directory / "config.yaml")
+    except YAMLError:
+        config = None
     if not isinstance(config, DictConfig) or not all(name in config for name in BUILT):
-        raise ValueError(f"{directory / 'config.yaml'} is not that of a training run, or is cut off.")
+        raise ValueError(
+            f"{directory / 'config.yaml'} is not that of a training run, or is cut off: it needs "
+            f"{', '.join(BUILT)}. Train again, or restore it from where the run was copied."
+        )
     path = directory / "checkpoints" / f"{checkpoint}.ckpt"
     if not path.exists():
         there = sorted(file.stem for file in path.parent.glob("*.ckpt"))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from lightning.pytorch.loggers import Logger
 
 from cellcohort.cells import CellTable
 from cellcohort.evaluation.score import Score
-from cellcohort.scores import COLUMNS, SCORES
+from cellcohort.scores import COLUMNS, HOW, SCORES
 from cellcohort.whole import whole
 
 EMBEDDINGS = "embeddings.parquet"
@@ -30,20 +31,27 @@ class Results:
     scores : pandas.DataFrame
         One row per representation ("model", "untrained", "features") and score: `representation`,
         `score`, `value`, `higher_is_better`, `n` (cells) and `note`.
+    options : mapping of str to object
+        Those of the evaluation.
     embeddings : pyarrow.Table
         One row per cell of the whole table: those of `experiment`, `condition`, `hours` and `track`
         that the table has, `part` ("training" or "validation") and `embedding` (a list of float32).
     """
 
     scores: pd.DataFrame
+    options: Mapping[str, Any]
     embeddings: pa.Table
 
-    def write(self, directory: str | os.PathLike[str]) -> None:
-        """Write both files, each whole or not at all, the scores last: where they are, all is done."""
+    def write(self, directory: str | os.PathLike[str], checkpoint: str = "last") -> None:
+        """Write both files, each whole or not at all, the scores last: where they are, all is done.
+
+        ``scores.csv`` also says, in columns ``evaluation.<name>``, how it was made: the options and the checkpoint.
+        """
         with whole(Path(directory) / EMBEDDINGS) as beside:
             pq.write_table(self.embeddings, beside, compression="zstd")
         with whole(Path(directory) / SCORES) as beside:
-            self.scores.to_csv(beside, index=False)
+            how = {HOW + name: value for name, value in {"checkpoint": checkpoint, **self.options}.items()}
+            self.scores.assign(**how).to_csv(beside, index=False)
 
     def log(self, loggers: Iterable[Logger], step: int) -> None:
         """Give loggers the scores of the model as ``eval/<score>``, save those that are NaN."""
