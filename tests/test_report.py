@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from cellcohort.comparison import arms_of, compare, read_runs, remarks
 from cellcohort.comparison.held import held
 from cellcohort.comparison.maps import MOST_CELLS, principal_components, some_cells
 from cellcohort.comparison.pictures import pictures, save
-from cellcohort.comparison.plots import measured
+from cellcohort.comparison.plots import map_plot, measured, score_plot
 from cellcohort.comparison.report import report, verdicts
 from sweep import AXES, make_run, make_sweep
 
@@ -89,11 +90,13 @@ def test_every_picture_says_in_words_what_it_shows(written: Path) -> None:
 def test_verdicts_are_words_and_signs_not_colours_alone(tmp_path: Path) -> None:
     table = compare(arms_of(read_runs([make_sweep(tmp_path, EFFECTS)])[0]))
     said = verdicts(table, "random")
-    rest = "○ not told apart on: mixing <b>."
+    rest = "○ not told apart on the other 1 scores."
     assert said == [
-        f"condition, against random: ▼ worse on: probe; {rest}",
-        f"experiment, against random: ▲ better on: probe; {rest}",
+        f"condition, against random: ▼ worse on probe; {rest}",
+        f"experiment, against random: ▲ better on probe; {rest}",
     ]
+    (only, _) = verdicts(table[table["score"] == "mixing <b>"], "random")
+    assert only == "condition, against random: ○ not told apart on any of 1 scores."
     assert verdicts(table.assign(verdict=""), "random") == [
         "Nothing was tested, so nothing can be said of any strategy."
     ]
@@ -129,6 +132,29 @@ def test_maps_are_of_held_out_cells_and_of_the_largest_variance(tmp_path: Path) 
     )
     (run.directory / "embeddings.parquet").unlink()
     assert some_cells(run) is None
+
+
+def test_what_is_tested_is_drawn_below_the_scores(tmp_path: Path) -> None:
+    table = compare(arms_of(read_runs([make_sweep(tmp_path, EFFECTS)])[0]))
+    above, below = score_plot(table[table["score"] == "probe"], "random").axes
+    names = [[label.get_text() for label in axes.get_yticklabels()] for axes in (above, below)]
+    assert names == [["random", "condition", "experiment", "untrained", "features"], ["condition", "experiment"]]
+    assert len(score_plot(table[table["representation"] != "model"].head(2), "random").axes) == 1
+
+
+def test_long_names_leave_room_for_what_they_name(tmp_path: Path) -> None:
+    """Matplotlib warns where the names leave none; warnings are errors in tests."""
+    arms = arms_of(read_runs([make_sweep(tmp_path, EFFECTS)])[0])
+    long = [replace(arm, name=f"{arm.name} trainer.devices=1 cells_per_step=256 of everything") for arm in arms]
+    for picture in pictures(long, compare(long), "random", with_umap=False):
+        picture.figure.savefig(tmp_path / "picture.png")
+
+
+def test_of_many_labels_the_most_frequent_are_told_apart() -> None:
+    labels = pd.Series([f"plate {number}" for number in range(40) for _ in range(40 - number)], name="experiment")
+    (legend,) = map_plot(np.zeros((len(labels), 2)), labels, "a map").legends
+    told = [text.get_text() for text in legend.get_texts()]
+    assert told[0] == "16 others" and set(told[1:]) == {f"plate {number}" for number in range(24)}
 
 
 def test_pictures_have_file_names_of_their_own(tmp_path: Path) -> None:

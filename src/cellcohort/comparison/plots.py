@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
+from textwrap import wrap
 from typing import Any
 
 import matplotlib
@@ -22,6 +23,7 @@ LINES = ("-", "--", "-.", ":")
 VERDICTS = {BETTER: ("^", "#0072B2", "#0072B2"), WORSE: ("v", "#D55E00", "#D55E00")}  # shape, edge, face
 OPEN = ("o", "#444444", "white")
 REFERENCE_MARK, BASELINE = ("D", "#000000", "#000000"), ("x", "#666666", "#666666")
+MOST_LABELS = 24
 WIDTH = 4.6  # inches: readable at the width of a phone
 STYLE = {
     **{"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False},
@@ -39,6 +41,9 @@ def styled() -> Iterator[None]:
 def score_plot(rows: pd.DataFrame, reference: str) -> Figure:
     """One score: mean and 95 % interval of each strategy and baseline, the reference as a line.
 
+    Below, where there are any, the differences from the reference, which are what is tested: strategies
+    share what a seed does to them, so that differences may be clear where the intervals above overlap.
+
     Parameters
     ----------
     rows : pandas.DataFrame
@@ -46,42 +51,53 @@ def score_plot(rows: pd.DataFrame, reference: str) -> Figure:
     reference : str
         The strategy that the others were compared with.
     """
-    figure = Figure(figsize=(WIDTH, 0.8 + 0.27 * len(rows)), layout="constrained")
-    axes = figure.subplots()
+    differences = rows[rows["difference"].notna()]
+    parts = [part for part in (rows, differences) if len(part)]
+    tall = [len(part) * (0.14 + 0.13 * max(map(_n_lines, part["strategy"]))) for part in parts]
+    figure = Figure(figsize=(WIDTH, sum(tall) + 0.7 * len(parts)), layout="constrained")
+    above, *below = figure.subplots(len(parts), squeeze=False, height_ratios=tall)[:, 0]
+    _marks(above, rows, ("mean", "low", "high"), reference)
+    higher = bool(rows["higher_is_better"].iloc[0])
+    above.set_title(f"{rows['score'].iloc[0]} ({'right' if higher else 'left'} is better)", loc="left")
+    for axes in below:
+        _marks(axes, differences, ("difference", "difference_low", "difference_high"), reference)
+        axes.axvline(0, color="#999999", linewidth=0.8, zorder=0)
+        axes.set_title(f"minus {reference} of the same seed", loc="left", fontsize=9)
+    return figure
+
+
+def _marks(axes: Any, rows: pd.DataFrame, columns: tuple[str, str, str], reference: str) -> None:
     for y, row in enumerate(rows_of(rows)):
+        centre, low, high = (getattr(row, column) for column in columns)
         shape, edge, face = VERDICTS.get(str(row.verdict), OPEN)
         if row.representation != "model":
             shape, edge, face = BASELINE
         elif row.strategy == reference:
             shape, edge, face = REFERENCE_MARK
-            axes.axvline(row.mean, color="#999999", linewidth=0.8, zorder=0)
-        if row.high > row.low:
-            axes.plot([row.low, row.high], [y, y], color=edge, linewidth=1.5)
-        axes.plot(row.mean, y, marker=shape, color=edge, markerfacecolor=face, markersize=6, linestyle="none")
-    axes.set_yticks(range(len(rows)), [str(name) for name in rows["strategy"]])
+            axes.axvline(centre, color="#999999", linewidth=0.8, zorder=0)
+        if high > low:
+            axes.plot([low, high], [y, y], color=edge, linewidth=1.5)
+        axes.plot(centre, y, marker=shape, color=edge, markerfacecolor=face, markersize=6, linestyle="none")
+    axes.set_yticks(range(len(rows)), list(map(_in_lines, rows["strategy"])))
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    higher = bool(rows["higher_is_better"].iloc[0])
-    axes.set_title(f"{rows['score'].iloc[0]} ({'right' if higher else 'left'} is better)", loc="left")
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
-    return figure
 
 
 def step_plot(arms: Sequence[Arm], name: str) -> Figure | None:
     """A column of metrics.csv against the step, as the mean over seeds; None where no run has two values."""
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    axes, drawn = figure.subplots(), False
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    axes = figure.subplots()
     for arm, (colour, shape, line) in zip(arms, _looks(), strict=False):
         mean = _over_seeds(arm, name)
         if len(mean) > 1:
             every = max(1, len(mean) // 8)
             axes.plot(mean.index, mean, color=colour, marker=shape, linestyle=line, markevery=every, label=arm.name)
-            drawn = True
     axes.set_xlabel("step")
     axes.set_title(f"{name}, mean over seeds", loc="left")
-    if not drawn:
+    if not axes.lines:
         return None
-    figure.legend(loc="outside lower left", ncols=2, fontsize=8)
+    _legend(figure, ncols=2)
     return figure
 
 
@@ -111,7 +127,7 @@ def knob_plots(arms: Sequence[Arm], table: pd.DataFrame, reference: str) -> list
 
 
 def _knob(rows: pd.DataFrame, values: dict[str, float], knob: str, name: str, reference: str) -> Figure:
-    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     axes = figure.subplots()
     own = rows[rows["strategy"].isin(values)]
     own = own.assign(knob=own["strategy"].map(values)).sort_values("knob")
@@ -123,26 +139,52 @@ def _knob(rows: pd.DataFrame, values: dict[str, float], knob: str, name: str, re
         axes.axhspan(row.low, row.high, color="#999999", alpha=0.25, linewidth=0)
     axes.set_xlabel(knob)
     axes.set_title(str(rows["score"].iloc[0]), loc="left")
-    figure.legend(loc="outside lower left", ncols=2, fontsize=8)
+    _legend(figure, ncols=2)
     return figure
 
 
 def map_plot(places: np.ndarray, labels: pd.Series, title: str) -> Figure:
-    """Cells at their places in two dimensions, by a label (shape and colour) or a number (dark to light)."""
-    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained", dpi=110)
+    """Cells at their places in two dimensions, by a label (shape and colour) or a number (dark to light).
+
+    Labels beyond the most frequent `MOST_LABELS` are grey dots, since more cannot be told apart by eye.
+    """
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained", dpi=110)
     axes = figure.subplots()
     if pd.api.types.is_numeric_dtype(labels):
         dots: Any = axes.scatter(places[:, 0], places[:, 1], c=labels, cmap="cividis", s=7, linewidths=0)
         figure.colorbar(dots, label=str(labels.name), location="bottom", shrink=0.8, aspect=30)
     else:
-        known = sorted(map(str, labels.dropna().unique()))
-        for label, (colour, shape, _) in zip(known, _looks(), strict=False):
-            own = places[(labels.astype(str) == label).to_numpy()]
+        texts = labels.astype(str)
+        frequent = sorted(texts[labels.notna()].value_counts().index[:MOST_LABELS])
+        rest = (labels.notna() & ~texts.isin(frequent)).to_numpy()
+        if rest.any():
+            name = f"{texts[rest].nunique()} others"
+            axes.scatter(places[rest, 0], places[rest, 1], color="#bbbbbb", marker=".", s=9, linewidths=0, label=name)
+        for label, (colour, shape, _) in zip(frequent, _looks(), strict=False):
+            own = places[(texts == label).to_numpy()]
             axes.scatter(own[:, 0], own[:, 1], color=colour, marker=shape, s=11, linewidths=0, alpha=0.7, label=label)
-        figure.legend(loc="outside lower left", ncols=3, fontsize=8, markerscale=1.6)
+        _legend(figure, ncols=3, markerscale=1.6)
     axes.set(xticks=[], yticks=[])
-    axes.set_title(title, loc="left")
+    axes.set_title(_in_lines(title, 54), loc="left")
     return figure
+
+
+def _legend(figure: Figure, ncols: int, **options: Any) -> None:
+    """A legend below the picture, which grows by as much; long names are broken into lines."""
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    texts = [_in_lines(name, 54 // ncols - 3) for name in names]
+    per_column = -(-len(texts) // ncols)
+    lines = per_column * max(text.count("\n") + 1 for text in texts)
+    figure.set_figheight(figure.get_figheight() + 0.16 * lines + 0.1)
+    figure.legend(handles, texts, loc="outside lower left", ncols=ncols, fontsize=8, **options)
+
+
+def _in_lines(name: str, width: int = 22) -> str:
+    return "\n".join(wrap(name, width))
+
+
+def _n_lines(name: str) -> int:
+    return len(wrap(name, 22))
 
 
 def _looks() -> Iterator[tuple[str, str, str]]:

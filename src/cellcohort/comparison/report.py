@@ -14,6 +14,7 @@ from cellcohort.comparison import plots
 from cellcohort.comparison.pictures import Picture
 from cellcohort.comparison.table import BETTER, OPEN, WORSE, Arm, rows_of
 from cellcohort.comparison.text import better, cells, head, interval, notes
+from cellcohort.scores import MEANINGS
 
 MARKS = {BETTER: "▲ ", WORSE: "▼ ", OPEN: "○ "}
 GROUPS = {
@@ -30,8 +31,8 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; m
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; border-bottom: 1px solid #999; margin-top: 2.5rem; }
 h3 { font-size: 1rem; margin-bottom: .2rem; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1rem; }
-figure { margin: 0; } img { width: 100%; height: auto; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; width: 100%; }
+figure { margin: 0; } img { width: 100%; height: auto; } figcaption { color: #444; font-size: .85rem; }
+.wide { overflow-x: auto; } table { border-spacing: 0; font-size: .9rem; width: 100%; }
 th, td { text-align: left; padding: .2rem .6rem; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th:first-child { position: sticky; left: 0; background: #fff; white-space: normal; overflow-wrap: anywhere;
   min-width: 7.5rem; }
@@ -78,12 +79,16 @@ def report(
         f"<header><h1>{escape(title)}</h1><nav>",
         *(f'<a href="#{key}">{escape(text)}</a>' for key, text in links.items()),
         '</nav></header><main><section id="short"><h2>In short</h2>',
+        "<p>What a way of choosing the cells of a batch did to what an encoder learns, judged on cells that it was "
+        "not trained on. Each strategy was trained once for every seed, which fixes its batches, views and first "
+        "weights.</p>",
         _list(verdicts(table, reference)),
         "<h3>How to read this</h3>",
         _list([*_about(arms), *remarks]),
         '</section><section id="scores"><h2>Scores</h2>',
         f"<p>▲ better than {escape(reference)}, ▼ worse, ○ not told apart, ◆ {escape(reference)} itself, "
-        "x baselines without training. Bars are 95 % intervals over seeds.</p>",
+        "x without training: the untrained encoder, and the features as recorded. Bars are 95 % intervals over seeds: "
+        "above, of the scores; below, of the differences at the same seed, which are what is tested.</p>",
         _grid(pictures, "scores"),
         "<h3>The numbers</h3>",
         *(_scores(str(score), rows, reference) for score, rows in table.groupby("score", sort=False)),
@@ -103,7 +108,10 @@ def verdicts(table: pd.DataFrame, reference: str) -> list[str]:
     said = []
     for strategy, rows in table[table["verdict"] != ""].groupby("strategy", sort=False):
         of = {verdict: rows.loc[rows["verdict"] == verdict, "score"].tolist() for verdict in (BETTER, WORSE, OPEN)}
-        found = [f"{MARKS[kind]}{kind} on: {', '.join(names)}" for kind, names in of.items() if names]
+        found = [f"{MARKS[kind]}{kind} on {', '.join(of[kind])}" for kind in (BETTER, WORSE) if of[kind]]
+        if of[OPEN]:
+            which = f"the other {len(of[OPEN])}" if found else f"any of {len(rows)}"
+            found.append(f"{MARKS[OPEN]}{OPEN} on {which} scores")
         said.append(f"{strategy}, against {reference}: {'; '.join(found)}.")
     return said or ["Nothing was tested, so nothing can be said of any strategy."]
 
@@ -130,7 +138,9 @@ def _image(picture: Picture) -> str:
     with plots.styled():
         picture.figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
     data = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="{escape(picture.words)}" src="data:image/{mime};base64,{data}">'
+    image = f'<img alt="{escape(picture.words)}" src="data:image/{mime};base64,{data}">'
+    meaning = MEANINGS.get(picture.name, "") if picture.group == "scores" else ""
+    return image + (f"<figcaption>{escape(meaning)}</figcaption>" if meaning else "")
 
 
 def _table(caption: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
@@ -150,8 +160,9 @@ def _table(caption: str, columns: Sequence[str], rows: Sequence[tuple[str, Seque
 def _scores(score: str, rows: pd.DataFrame, reference: str) -> str:
     lines = []
     for _, row in rows.iterrows():
-        *told, verdict = cells(row)
-        lines.append(("called" if verdict in (BETTER, WORSE) else "", [*told, f"{MARKS.get(verdict, '')}{verdict}"]))
+        name, verdict, *numbers = cells(row)
+        kind = "called" if verdict in (BETTER, WORSE) else ""
+        lines.append((kind, [name, f"{MARKS.get(verdict, '')}{verdict}", *numbers]))
     said = "".join(f'<p class="note">{escape(note.strip())}</p>' for note in notes(rows))
     return _table(f"{score} ({better(rows)})", head(reference), lines) + said
 
@@ -168,7 +179,7 @@ def _held(arm: Arm, rows: pd.DataFrame, table: pd.DataFrame) -> str:
 
 
 def _sign(verdict: str) -> str:
-    return f" {MARKS[verdict]}{verdict}" if verdict else ""
+    return f" {MARKS[verdict]}{verdict}" if verdict in (BETTER, WORSE) else ""
 
 
 def _share(value: float) -> str:

@@ -11,12 +11,12 @@ from cellcohort.comparison.runs import LeftOut
 
 HEAD = (
     "strategy",
+    "verdict",
     "mean [95 % interval]",
     "minus {reference} [95 % interval]",
     "p (Holm)",
     "seeds",
     "steps",
-    "verdict",
 )
 
 
@@ -93,15 +93,15 @@ def head(reference: str) -> tuple[str, ...]:
 
 
 def cells(row: pd.Series) -> list[str]:
-    """The columns of a row of a comparison, the verdict last."""
+    """The columns of a row of a comparison, the verdict second."""
     return [
         str(row["strategy"]),
+        str(row["verdict"]),
         interval(row["mean"], row["low"], row["high"]),
         interval(row["difference"], row["difference_low"], row["difference_high"], "+"),
         number(row["p_holm"]),
         str(row["n"]),
         str(row["steps"]) if row["representation"] != "features" else "-",
-        str(row["verdict"]),
     ]
 
 
