@@ -29,6 +29,7 @@ from cellcohort.sampling import (
     TrackCapped,
 )
 from cellcohort.sampling.chunk_sampler import ChunkSampler
+from cellcohort.sampling.chunked_schedule import ChunkedSchedule
 from cellcohort.sampling.coverage import coverage
 from cellcohort.sampling.reading import reading
 
@@ -254,6 +255,19 @@ def test_epochs_and_seeds_differ(axes: str) -> None:
     first = {frozenset(batch) for batch in epoch_of(sampler).tolist()}
     for batches in (epoch_of(sampler, 1), epoch_of(other)):
         assert not first & {frozenset(batch) for batch in batches.tolist()}
+
+
+def test_planning_a_window_takes_no_room_for_the_rest_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = make("three")
+    room, planned = [], ChunkedSchedule._planned
+
+    def noted(self: Any, rota: Any, epoch: int, number: int, attempt: int, most_chunks: int) -> Any:
+        room.append(most_chunks)
+        return planned(self, rota, epoch, number, attempt, most_chunks)
+
+    monkeypatch.setattr(ChunkedSchedule, "_planned", noted)
+    epoch_of(sampler, epoch=7)
+    assert room and max(room) <= sampler.preload_nchunks + 1 < sampler._schedule.n_chunks
 
 
 def test_nothing_comes_from_a_global_generator() -> None:

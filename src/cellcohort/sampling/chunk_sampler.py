@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 
 import annbatch.abc
@@ -155,19 +154,23 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
 
         With ``of=(i, n)``, every n-th of the windows of the epoch from the i-th on.
         """
-        windows = itertools.groupby(range(self.num_batches), lambda step: self._number(step) // self.per_window)
-        for number, (_, steps) in enumerate(windows):
-            ahead = [step for step in steps if step >= first]
-            if ahead and number % of[1] == of[0]:
-                yield ahead[0], np.stack([self._draw(epoch, step) for step in ahead])
+        step = load = 0
+        while step < self.num_batches:
+            number = self._number(step)
+            stop = min(step + self.per_window - number % self.per_window, self.num_batches)
+            begin = max(step, first)
+            if begin < stop and load % of[1] == of[0]:
+                yield begin, self._schedule.run(epoch, number + begin - step, stop - begin)
+            step, load = stop, load + 1
 
     def load_request(self, positions: np.ndarray, n_obs: int) -> LoadRequest:
         """The chunks that hold some batches, (n_batches, batch_size), and where in them their cells are."""
         rows = positions if self.cells.rows is None else self.cells.rows[positions]
-        chunks = np.unique(rows // self.chunk_size)
+        chunk_of = rows // self.chunk_size
+        chunks = np.unique(chunk_of)
         begin, end = chunks * self.chunk_size, np.minimum((chunks + 1) * self.chunk_size, n_obs)
         offset = np.cumsum(end - begin) - (end - begin) - begin
-        places = rows + offset[np.searchsorted(chunks, rows // self.chunk_size)]
+        places = rows + offset[np.searchsorted(chunks, chunk_of)]
         return {
             "requests": [slice(int(a), int(b)) for a, b in zip(begin, end, strict=True)],
             "splits": list(places),

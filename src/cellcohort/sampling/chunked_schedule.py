@@ -66,7 +66,7 @@ class ChunkedSchedule(Schedule):
         if self._window is not None:
             knots = [self._strata.knot[a:b] for a, b in zip(self._knots_of, self._knots_of[1:], strict=False)]
             self._times = [np.unique(times[np.isfinite(times)]) for times in knots]
-        self._stride = 0.0
+        self._pace, self._stride = self._walked_per_batch(), 0.0
         self._rota = self._choose()
 
     @property
@@ -94,8 +94,12 @@ class ChunkedSchedule(Schedule):
 
     def draw(self, epoch: int, number: int, share: int = 0, shares: int = 1) -> np.ndarray:
         """Positions of a batch, or of every `shares`-th of its places; int64 of shape (places / shares,)."""
+        return self.run(epoch, number, 1)[0, share::shares]
+
+    def run(self, epoch: int, number: int, n: int) -> np.ndarray:
+        """Positions of `n` batches of one window, int64 of shape (n, places)."""
         window, place = divmod(number, self.per_window)
-        return self.window(epoch, window).positions[place][share::shares]
+        return self.window(epoch, window).positions[place : place + n]
 
     def asked(self, epoch: int, number: int) -> Asked:
         """What the axes asked of a batch."""
@@ -129,13 +133,12 @@ class ChunkedSchedule(Schedule):
 
     def _cut(self, rota: Rota, epoch: int, number: int) -> Window:
         """Plan one window: the first of a few plans that fits, or the one that loads the fewest chunks."""
-        best = self._planned(rota, epoch, number, 0, self._census.n_chunks)
-        for attempt in range(1, ANEW):
-            if best.chunks <= self._limit:
-                break
-            other = self._planned(rota, epoch, number, attempt, self._census.n_chunks)
-            best = min(best, other, key=lambda window: window.chunks)
-        return best
+        for attempt in range(ANEW):
+            window = self._planned(rota, epoch, number, attempt, self._limit + 1)
+            if window.chunks <= self._limit:
+                return window
+        plans = [self._planned(rota, epoch, number, attempt, self.n_chunks) for attempt in range(ANEW)]
+        return min(plans, key=lambda window: window.chunks)
 
     def _planned(self, rota: Rota, epoch: int, number: int, attempt: int, most_chunks: int) -> Window:
         """A window of at most `most_chunks`; with one chunk more than there are if these do not do."""
@@ -155,7 +158,7 @@ class ChunkedSchedule(Schedule):
             census.members, census.time, census.chunk_of, census.chunk_ptr, census.stratum, census.first,
             census.walk_ptr, walk, place, strata.start, self._groups, strata.knot, self._knot_start,
             strata.knot_ptr, self._capped, self._most, ptr, stratum, count, groups, blocks,
-            self._rate(rota), self._passed(rota, number, blocks), focal,
+            self._pace * rota.turns, self._passed(rota, number, blocks), focal,
             self._window.half_width if self._window else 0.0, inside, first,
             most_chunks, self._chunk_size, key, positions,
         )  # fmt: skip
@@ -170,12 +173,12 @@ class ChunkedSchedule(Schedule):
         self._walks = (*self._walks[-1:], (epoch, walk))
         return walk
 
-    def _rate(self, rota: Rota) -> np.ndarray:
-        """Chunks of each stratum's walk that its group uses up each time it leads, shape (n_strata,)."""
-        strata, census = self._strata, self._census
-        batches = np.maximum(self._plan.turns, 1)[strata.group]
-        per_batch = self._plan.total / np.where(self._plan.turns[strata.group] > 0, batches, len(self._plan))
-        return per_batch * rota.turns * np.diff(census.walk_ptr) / strata.size
+    def _walked_per_batch(self) -> np.ndarray:
+        """Chunks of each stratum's walk that a batch which its group leads uses up, shape (n_strata,)."""
+        plan, strata = self._plan, self._strata
+        turns = plan.turns[strata.group]
+        per_batch = plan.total / np.where(turns > 0, turns, len(plan))
+        return per_batch * np.diff(self._census.walk_ptr) / strata.size
 
     def _passed(self, rota: Rota, number: int, blocks: np.ndarray) -> np.ndarray:
         """Share of all chunks that each group of a window passed before; negative where strata walk by themselves."""

@@ -28,9 +28,10 @@ class OneByOne(Schedule):
         super().__init__(cells, {}, places, seed)
         rows = np.arange(len(cells)) if cells.rows is None else cells.rows
         self._in_order = np.argsort(rows, kind="stable")
-        self._chunk = rows[self._in_order] // chunk_size
+        # cells of every chunk, which follow each other in `_in_order`
+        self._first = np.searchsorted(rows[self._in_order], np.arange(rows.max() // chunk_size + 2) * chunk_size)
         self.per_window, self._shuffle = per_window, shuffle
-        self._pass: tuple[tuple[int, int], np.ndarray] | None = None
+        self._pass: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
 
     @property
     def least_amplification(self) -> float:
@@ -42,17 +43,30 @@ class OneByOne(Schedule):
         lap, number = divmod(number, self.n_batches)
         window, place = divmod(number, self.per_window)
         size = self.per_window * self._places
-        positions = self._order(epoch, lap)[window * size : (window + 1) * size]
+        positions = self._cells(epoch, lap, window * size, (window + 1) * size)
         if self._shuffle:
             key = key_of(self._seed, epoch, lap, 1, window)
             positions = positions[np.argsort(uniform(key, np.arange(len(positions), dtype=np.uint64)))]
         return positions[place * self._places : (place + 1) * self._places][share::shares].astype(np.int64)
 
-    def _order(self, epoch: int, lap: int) -> np.ndarray:
-        """All cells in the order of one of an epoch's passes over them."""
+    def run(self, epoch: int, number: int, n: int) -> np.ndarray:
+        """Positions of `n` batches, int64 of shape (n, places)."""
+        return np.stack([self.draw(epoch, number + i) for i in range(n)])
+
+    def _cells(self, epoch: int, lap: int, start: int, stop: int) -> np.ndarray:
+        """Some cells in the order of one of an epoch's passes over all of them."""
         if not self._shuffle:
-            return self._in_order
+            return self._in_order[start:stop]
+        chunks, ends = self._chunks(epoch, lap)
+        some = chunks[np.searchsorted(ends, start, "right") : np.searchsorted(ends, stop) + 1]
+        cells = np.concatenate([self._in_order[self._first[chunk] : self._first[chunk + 1]] for chunk in some])
+        skipped = start - np.concatenate([[0], ends])[np.searchsorted(ends, start, "right")]
+        return cells[skipped : skipped + stop - start]
+
+    def _chunks(self, epoch: int, lap: int) -> tuple[np.ndarray, np.ndarray]:
+        """The chunks in the order of a pass, and how many cells there are up to and with each."""
         if self._pass is None or self._pass[0] != (epoch, lap):
-            place = uniform(key_of(self._seed, epoch, lap, 0), np.arange(self._chunk[-1] + 1, dtype=np.uint64))
-            self._pass = (epoch, lap), self._in_order[np.argsort(place[self._chunk], kind="stable")]
-        return self._pass[1]
+            n = np.arange(len(self._first) - 1, dtype=np.uint64)
+            chunks = np.argsort(uniform(key_of(self._seed, epoch, lap, 0), n), kind="stable")
+            self._pass = (epoch, lap), chunks, np.cumsum(np.diff(self._first)[chunks])
+        return self._pass[1:]

@@ -67,9 +67,13 @@ def n_chosen(pool):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def fits(part, knot, begin, end):  # type: ignore[no-untyped-def]
-    """Whether a cell is on the wanted side of the time window ``begin <= knot < end``."""
-    return part == ANYWHERE or (begin <= knot < end) == (part == INSIDE)
+def parts(part, time, low, high, begin, end):  # type: ignore[no-untyped-def]
+    """The runs of members ``low:high``, an entry, on the wanted side of the time window ``begin <= knot < end``."""
+    if part == ANYWHERE:
+        return (low, high), (high, high)
+    a = low + np.searchsorted(time[low:high], begin)
+    b = low + np.searchsorted(time[low:high], end)
+    return ((a, b), (high, high)) if part == INSIDE else ((low, a), (b, high))
 
 
 @njit(cache=True, nogil=True)
@@ -79,9 +83,9 @@ def lacking(pool, local, part, begin, end, need, time, first):  # type: ignore[n
     at = head[local]
     while at >= 0 and need > 0:
         e = entry[at]
-        for i in range(first[e + 1] - first[e]):
-            if part == ANYWHERE or fits(part, time[first[e] + i], begin, end):
-                need -= used[place[at] + i] == 0
+        for a, b in parts(part, time, first[e], first[e + 1], begin, end):
+            for member in range(a, b):
+                need -= used[place[at] + member - first[e]] == 0
         at = next_entry[at]
     return max(need, 0)
 
@@ -112,9 +116,9 @@ def take(  # type: ignore[no-untyped-def]
         at = head[local]
         while at >= 0:
             e = entry[at]
-            for i in range(first[e + 1] - first[e]):
-                member, slot = first[e] + i, place[at] + i
-                if part == ANYWHERE or fits(part, time[member], begin, end):
+            for a, b in parts(part, time, first[e], first[e + 1], begin, end):
+                for member in range(a, b):
+                    slot = place[at] + member - first[e]
                     deepest = max(deepest, used[slot])
                     free = used[slot] == level and stamp[slot] != state[3]
                     if free and (not choosy or later[time[member]] > 0):
@@ -156,8 +160,6 @@ def held_inside(chunk, stratum, begin, end, chunk_ptr, entry_stratum, first, tim
     """Cells of a stratum in a chunk that are inside a time window."""
     for e in range(chunk_ptr[chunk], chunk_ptr[chunk + 1]):
         if entry_stratum[e] == stratum:
-            n = 0
-            for i in range(first[e], first[e + 1]):
-                n += begin <= time[i] < end
-            return n
+            (a, b), _ = parts(INSIDE, time, first[e], first[e + 1], begin, end)
+            return b - a
     return 0
