@@ -15,7 +15,9 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from cellcohort.anchors import anchor_cells
 from cellcohort.augment import Augment
+from cellcohort.cells import CellTable
 from cellcohort.data.demo import load_demo
 from cellcohort.data.tracks import COLUMNS, load_tracks
 from cellcohort.windows import TrackWindows
@@ -259,6 +261,7 @@ def test_the_recipe_without_a_path_says_so() -> None:
 @pytest.mark.parametrize(("name", "function"), [("tracks", load_tracks), ("demo", load_demo)])
 def test_the_config_says_the_defaults_of_the_code(name: str, function: Any) -> None:
     node = OmegaConf.load(ROOT / "conf" / "data" / f"{name}.yaml")
+    node.pop("defaults", None)  # the model that reads such data
     assert node.pop("_target_") == f"{function.__module__}.{function.__name__}" and node.pop("_convert_") == "all"
     defaults = {key: parameter.default for key, parameter in inspect.signature(function).parameters.items()}
     assert node._get_node("seed")._value() == "${seed}" and list(node) == list(defaults)
@@ -270,3 +273,12 @@ def test_the_config_says_the_defaults_of_the_code(name: str, function: Any) -> N
     assert {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()} == {
         k: str(v) if isinstance(v, Path) else v for k, v in defaults.items()
     }
+
+
+@pytest.mark.parametrize("most", [1e9, 1e13])
+def test_a_greatest_time_beyond_all_hours_means_any_later_frame(most: float) -> None:
+    frame = pd.DataFrame({"track": np.repeat(np.arange(20_000), 3), "hours": np.tile([0.0, 1.0, 2.0], 20_000)})
+    cells = CellTable.from_frame(frame, None, None, "hours", "track")
+    assert np.array_equal(
+        anchor_cells(cells, (0.5, most), "track").cells.hours, anchor_cells(cells, (0.5, 9.0), "track").cells.hours
+    )

@@ -13,6 +13,7 @@ from cellcohort.cells import CellTable
 
 Positive = Literal["track_or_view", "track", "view"]
 TICKS = 1_000_000  # per hour, of the clock that tells times apart
+ANY_LATER = 1e6  # hours; a greater tau means no other cells, and its ticks might not fit into an integer
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ def check_tau_hours(tau_hours: Sequence[float]) -> None:
 
 def tau_ticks(tau_hours: Sequence[float]) -> tuple[int, int]:
     """Least and greatest time in ticks, 1 at least: the clock rounds, by less than one tick either way."""
-    return max(round(float(tau_hours[0]) * TICKS) - 1, 1), round(float(tau_hours[1]) * TICKS) + 1
+    low, high = (min(float(tau), ANY_LATER) for tau in tau_hours)
+    return max(round(low * TICKS) - 1, 1), round(high * TICKS) + 1
 
 
 def rising_clock(cells: CellTable, tau_hours: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +82,7 @@ def rising_clock(cells: CellTable, tau_hours: Sequence[float]) -> tuple[np.ndarr
     if starts.sum() != len(np.unique(codes)) or falls.any():
         raise ValueError("rows are not in the order of track and hours, with one row per time; sort the table first.")
     ticks = np.rint((cells.hours - cells.hours.min()) * TICKS).astype(np.int64)
-    apart = int(ticks.max()) + round(float(tau_hours[1]) * TICKS) + 10
+    apart = int(ticks.max()) + tau_ticks(tau_hours)[1] + 10
     first = np.maximum.accumulate(np.where(starts, np.arange(len(cells)), 0))
     return ticks + (np.cumsum(starts) - 1) * apart, first
 
