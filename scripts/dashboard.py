@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from cellcohort.dashboard import logged, specification, workspace
+from cellcohort.dashboard import logged, place, specification, workspace
 from cellcohort.tracking import has_key
 
 
@@ -20,25 +20,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="sweep directory, or run directory")
     parser.add_argument("--entity", default="", help="W&B user or team; needed to save")
-    parser.add_argument("--project", default="cellcohort")
-    parser.add_argument("--group", help="W&B group to show; by default the name of the directory")
+    parser.add_argument("--project", help="by default that of the runs")
+    parser.add_argument("--group", help="W&B group to show; by default that of the runs, which is the sweep")
     parser.add_argument("--all-runs", action="store_true", help="show all runs of the project, of whatever group")
     options = parser.parse_args()
 
-    group = None if options.all_runs else options.group or options.directory.resolve().name
-    made = workspace(logged(options.directory), options.entity, options.project, group)
+    names, told = logged(options.directory), place(options.directory)
+    project = options.project or told["project"]
+    group = None if options.all_runs else options.group or told.get("group")
+    made = workspace(names, options.entity, project, group)
+    failed = ""
     if has_key() and options.entity:
-        print(f"dashboard: {made.save().url}")
-        return
+        try:
+            print(f"dashboard: {made.save().url}")
+            return
+        except Exception as error:  # W&B's client raises what its network libraries do
+            failed = f"{type(error).__name__}: {error}"
     path = options.directory / "dashboard.json"
     path.write_text(specification(made), encoding="utf-8")
-    missing = "no --entity was given" if has_key() else "there is no key"
+    missing = failed or "no --entity was given" if has_key() else "there is no key"
+    entity = options.entity or "<user or team>"
+    runs = "wandb" if (options.directory / "wandb").is_dir() else "*/wandb"
     print(
         f"Not sent to W&B: {missing}. To send the runs, and then the dashboard:\n"
-        f"  wandb login\n  wandb sync {options.directory}/*/wandb/offline-run-*\n"
-        f"  python scripts/dashboard.py {options.directory} --project {options.project} --entity <user or team>"
+        f"  wandb login\n  wandb sync --entity {entity} {options.directory}/{runs}/offline-run-*\n"
+        f"  python scripts/dashboard.py {options.directory} --entity {entity}"
     )
     print(f"dashboard: {path}")
+    if failed:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

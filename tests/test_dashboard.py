@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import wandb_file
 from cellcohort.dashboard import STEP, logged, specification, workspace
@@ -35,6 +36,12 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         return capsys.readouterr().out
 
     return run
+
+
+def log_to_wandb(run: Path) -> None:
+    """Leave what a run leaves that was logged to W&B."""
+    (run / "wandb" / "offline-run-1").mkdir(parents=True)
+    (run / "config.yaml").write_text(yaml.safe_dump({"logger": {"wandb": {"project": "cells", "group": "monday"}}}))
 
 
 def panels(text: str) -> dict[str, list[dict[str, Any]]]:
@@ -71,12 +78,48 @@ def test_without_a_key_the_specification_is_written_and_the_way_on_is_said(tmp_p
     for name, loss in (("a", "train/loss"), ("b", "eval/hours_r2")):
         (tmp_path / "sweep" / name).mkdir(parents=True)
         (tmp_path / "sweep" / name / "metrics.csv").write_text(f"epoch,step,{loss}\n0,0,1.0\n")
+        log_to_wandb(tmp_path / "sweep" / name)
     said = call(tmp_path / "sweep", "--entity", "me")
-    assert "there is no key" in said and "wandb sync" in said
+    assert "there is no key" in said and f"wandb sync --entity me {tmp_path}/sweep/*/wandb/offline-run-*" in said
     written = tmp_path / "sweep" / "dashboard.json"
     assert said.splitlines()[-1] == f"dashboard: {written}"
     assert set(panels(written.read_text())) == {"Training", "Scores"}
     assert logged(tmp_path / "sweep") == ["train/loss", "eval/hours_r2"]
+
+
+def test_the_runs_say_their_project_and_group_and_a_run_by_itself_is_found(tmp_path: Path, call: Call) -> None:
+    run = tmp_path / "sweep" / "random-s0"
+    log_to_wandb(run)
+    (run / "metrics.csv").write_text("epoch,step,train/loss\n0,0,1.0\n")
+    for directory, pattern in ((run, "wandb"), (run.parent, "*/wandb")):
+        said = call(directory)
+        assert f"wandb sync --entity <user or team> {directory}/{pattern}/offline-run-*" in said
+        made = json.loads((directory / "dashboard.json").read_text())
+        (runs,) = made["spec"]["section"]["runSets"]
+        assert made["project"] == "cells" and [each["value"] for each in runs["filters"]["filters"]] == ["monday"]
+
+
+def test_runs_that_were_not_logged_to_wandb_are_refused(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "metrics.csv").write_text("epoch,step,train/loss\n0,0,1.0\n")
+    (tmp_path / "config.yaml").write_text("logger: {}\n")
+    with pytest.raises(SystemExit, match=r"none of the 1 runs in .* was logged to W&B; train with logger=wandb"):
+        call(tmp_path)
+
+
+def test_what_wandb_does_not_take_is_written_all_the_same(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def save(self: object) -> None:
+        raise ConnectionError("no route to W&B")
+
+    log_to_wandb(tmp_path)
+    (tmp_path / "metrics.csv").write_text("epoch,step,train/loss\n0,0,1.0\n")
+    monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.save", save)
+    monkeypatch.setenv("WANDB_IDENTITY_TOKEN_FILE", "a key")
+    with pytest.raises(SystemExit) as stop:
+        call(tmp_path, "--entity", "me")
+    assert stop.value.code == 1 and (tmp_path / "dashboard.json").exists()
+    assert "Not sent to W&B: ConnectionError: no route to W&B. To send" in capsys.readouterr().out
 
 
 def test_a_directory_without_metrics_is_refused(tmp_path: Path, call: Call) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import yaml
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
@@ -32,6 +33,25 @@ def logged(directory: Path) -> list[str]:
             "`sweep:`, or a run directory."
         )
     return [name for name in names if name not in ("epoch", "step")]
+
+
+def place(directory: Path) -> dict[str, Any]:
+    """Where on W&B the runs of a sweep, or one run, are: "project", "group" and what else their logger was told.
+
+    Raises
+    ------
+    ValueError
+        None of the runs was logged to W&B.
+    """
+    files = sorted([*directory.glob("config.yaml"), *directory.glob("*/config.yaml")])
+    for file in files:
+        config = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        if told := (config.get("logger") or {}).get("wandb"):
+            return dict(told)
+    raise ValueError(
+        f"none of the {len(files)} runs in {directory} was logged to W&B; train with logger=wandb, which is the "
+        "default, or compare them by scripts/compare.py, which needs no W&B."
+    )
 
 
 def workspace(names: Sequence[str], entity: str, project: str, group: str | None) -> Workspace:
