@@ -449,7 +449,9 @@ def test_options_that_cannot_be_are_refused_with_numbers(options: dict[str, Any]
 def test_batches_that_no_window_holds_are_refused_with_what_would_do() -> None:
     frame = pd.DataFrame({"experiment": "e", "condition": ["rare" if i % 50 == 0 else "common" for i in range(8000)]})
     cells = CellTable.from_frame(frame, hours=None)
-    with pytest.raises(ValueError, match=r"takes about \d+ chunks of 16 rows, more than preload_nchunks=8"):
+    with pytest.raises(
+        ValueError, match=r"takes \d+ to \d+ chunks of 16 rows, which is not always within preload_nchunks=8"
+    ):
         ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, 8)
     ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, PRELOAD)
 

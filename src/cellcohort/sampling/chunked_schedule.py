@@ -207,11 +207,11 @@ class ChunkedSchedule(Schedule):
                 if all(self._cut(rota, 0, i).chunks <= self._limit for i in range(n)):
                     return rota
         one = build_rota(self._weights, 1, 1, self.n_batches, self._seed)
-        needed = np.mean([self._planned(one, 0, i, 0, self.n_chunks).chunks for i in range(REHEARSED)])
+        needed = [self._planned(one, 0, i, 0, self.n_chunks).chunks for i in range(REHEARSED)]
         raise ValueError(
-            f"a batch of {self._places} cells as the axes ask for takes about {needed:.0f} chunks of "
-            f"{self._chunk_size} rows, more than preload_nchunks={self._limit}; lay the store out for these axes "
-            f"(scripts/prepare.py), or use preload_nchunks={1.25 * needed:.0f} or more."
+            f"a batch of {self._places} cells as the axes ask for takes {min(needed)} to {max(needed)} chunks of "
+            f"{self._chunk_size} rows, which is not always within preload_nchunks={self._limit}; lay the store out for these axes "
+            f"(scripts/prepare.py), or use preload_nchunks={max(needed) * 5 // 4} or more."
         )
 
     def _layouts(self, groups: int, n_leaders: int) -> Iterator[tuple[float, Rota, float]]:
