@@ -22,7 +22,7 @@ from cellcohort.split import split
 from cellcohort.store import Store
 from cellcohort.stored import StoredCells
 from cellcohort.views.expression import ExpressionViews
-from stores import QUIET, prepared
+from stores import QUIET, cells, prepared, write
 
 pytestmark = QUIET
 
@@ -52,7 +52,7 @@ def places(batches: Any) -> list[tuple[int, int, tuple[int, ...]]]:
 @pytest.mark.parametrize("part", ["all", "training", "validation"])
 def test_batches_hold_the_inputs_of_the_cells_that_were_chosen(paths: dict[bool, Path], kind: bool, part: str) -> None:
     whole = load_anndata(paths[kind])
-    training, validation = split(whole)
+    training, validation = split(whole, fraction=0.4)
     dataset = {"all": whole, "training": training, "validation": validation}[part]
     sampler = sampler_of(dataset)
     loader = make_chunked_loader(dataset, sampler)
@@ -141,13 +141,15 @@ def test_a_corrupted_file_stops_the_run_and_is_named(tmp_path: Path, kind: bool)
     store = prepared(tmp_path, stored_sparse=kind)
     pattern = "dataset_1/X/data/c/*" if kind else "dataset_1/X/c/*/0"
     file = sorted(store.path.glob(pattern))[0]
-    damaged = bytearray(file.read_bytes())
-    damaged[3] ^= 255
+    whole = file.read_bytes()
     dataset = load_anndata(store.path)
     loader = make_chunked_loader(dataset, sampler_of(dataset, num_batches=60))
-    file.write_bytes(damaged)
-    with pytest.raises(RuntimeError, match=rf"{file.relative_to(store.path)} is corrupted.*prepare .* again"):
-        list(loader)
+    for place in np.linspace(3, len(whole) - 1, 9).astype(int):  # in headers, in what they head, and in the index
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        file.write_bytes(damaged)
+        with pytest.raises(RuntimeError, match=rf"{file.relative_to(store.path)} is corrupted.*prepare .* again"):
+            list(loader)
     file.unlink()
     with pytest.raises(ValueError, match=rf"{file.relative_to(store.path)} is missing"):
         list(loader)
@@ -159,14 +161,14 @@ def test_an_error_of_the_sampler_is_raised_and_no_short_epoch(
     dataset = load_anndata(paths[False])
     sampler = sampler_of(dataset)
     loader = make_chunked_loader(dataset, sampler)
-    draw = sampler._draw
+    run = sampler._schedule.run
 
-    def failing(epoch: int, step: int) -> np.ndarray:
-        if step > 8:
+    def failing(epoch: int, number: int, n: int) -> np.ndarray:
+        if number > 0:
             raise KeyError("planted")
-        return draw(epoch, step)
+        return run(epoch, number, n)
 
-    monkeypatch.setattr(sampler, "_draw", failing)
+    monkeypatch.setattr(sampler._schedule, "run", failing)
     with pytest.raises(KeyError, match="planted"):
         list(loader)
 
@@ -239,6 +241,17 @@ def test_statistics_are_those_of_the_cells(paths: dict[bool, Path], monkeypatch:
     monkeypatch.setattr("cellcohort.stored.STATISTICS_CELLS", 160)
     mean, std = dataset.statistics()
     assert np.allclose(mean[1:], inputs[:, 1:].mean(0), atol=0.1) and not np.allclose(mean, inputs.mean(0), rtol=1e-4)
+    monkeypatch.setattr(dataset.store, "chunk_rows", 2000)  # a chunk of more than these
+    assert np.allclose(dataset.statistics()[0][1:], inputs[:, 1:].mean(0), atol=0.15)
+
+
+def test_inputs_that_no_preparation_looked_at_are_looked_at_as_they_are_read(tmp_path: Path) -> None:
+    adata = cells(200)
+    adata.X[3, 1] = np.nan
+    dataset = load_anndata(write(adata, tmp_path / "cells.zarr"))
+    batches = iter(make_loader(dataset, BatchSampler(dataset.cells, batch_size=200)))
+    with pytest.raises(ValueError, match=r"cells\.zarr: a batch has inputs that are missing or infinite"):
+        next(batches)
 
 
 @pytest.mark.parametrize(

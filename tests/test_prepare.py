@@ -21,12 +21,14 @@ import pytest
 import zarr
 from dask.distributed import LocalCluster
 
+from cellcohort.data.timelapse import load_timelapse
 from cellcohort.preparation import plan as plans
 from cellcohort.preparation import prepare, stored_order
 from cellcohort.sources.anndata import AnnDataFiles
 from cellcohort.sources.planted import Planted
 from cellcohort.sources.timelapse import Patches
 from cellcohort.store import Store
+from plates import two_plates
 from stores import FEATURES, QUIET, cells, dense, prepared, write
 
 pytestmark = QUIET
@@ -205,6 +207,49 @@ def test_two_preparations_of_one_store_do_not_mix(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is in the way"):
         prepare(source, tmp_path / "mine.zarr", **SMALL)
     assert (tmp_path / "mine.partial" / "thesis.txt").read_text() == "all of it"
+    (tmp_path / "mine.partial").rename(tmp_path / "elsewhere")
+    (tmp_path / "mine.partial").write_text("all of it")
+    with pytest.raises(ValueError, match="is in the way"):
+        prepare(source, tmp_path / "mine.zarr", **SMALL)
+
+
+def test_what_a_preparation_did_not_write_is_not_to_be_deleted(tmp_path: Path) -> None:
+    path = write(cells(), tmp_path / "cells.zarr")
+    with pytest.raises(ValueError, match="was not written by a preparation; name another out") as refused:
+        prepare(AnnDataFiles(path), path, **SMALL)
+    assert "delete" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
+def test_a_source_that_was_written_anew_is_another_one(tmp_path: Path, name: str) -> None:
+    path = write(cells(60), tmp_path / name)
+    before = AnnDataFiles(path).fingerprint
+    assert AnnDataFiles(path).fingerprint == before
+    if name.endswith("zarr"):
+        zarr.open_group(path)["X"][3] = 7.0  # in a chunk, while all that describes the array stays
+    else:
+        write(cells(60, seed=1), path)
+    assert AnnDataFiles(path).fingerprint != before
+
+
+def test_patches_of_images_that_were_written_anew_are_others(tmp_path: Path) -> None:
+    collection = two_plates(tmp_path)
+
+    def fingerprint(**options: Any) -> str:
+        return Patches(load_timelapse(collection, patch=(1, 16, 16), **options)).fingerprint
+
+    before = fingerprint()
+    assert fingerprint() == before and fingerprint(normalise="none") != before
+    last = max(file for file in (tmp_path / "two.zarr" / "B").rglob("*") if file.is_file() and file.name.isdigit())
+    os.utime(last, ns=(1, 1))
+    assert fingerprint() != before
+
+
+def test_strata_that_are_many_are_not_all_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+    prepare(source, tmp_path / "out.zarr", ["track"], **SMALL)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].endswith("in 100 strata") and said[41].strip() == "and 60 more" and len(said) < 45
 
 
 def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:
@@ -256,6 +301,10 @@ def broken(tmp_path: Path, kind: str) -> Path:
             del file["obs"]
         elif kind == "NaN":
             file["X"][5, 2] = np.nan
+        elif kind == "no columns":
+            del file["X"], file["var"]
+            anndata.io.write_elem(file, "X", np.empty((60, 0), np.float32))
+            anndata.io.write_elem(file, "var", pd.DataFrame(index=pd.Index([], dtype=str)))
     return path
 
 
@@ -266,6 +315,7 @@ def broken(tmp_path: Path, kind: str) -> Path:
         ("obs is longer", "X has 50 rows and 7 columns, but obs has 60 rows"),
         ("no obs", "has no obs or no var, only"),
         ("NaN", "1 values that are missing or infinite in source rows 0 to 59"),
+        ("no columns", "X has no columns, so there is nothing to store"),
     ],
 )
 def test_what_is_wrong_with_a_source_is_said(tmp_path: Path, kind: str, said: str) -> None:
@@ -290,6 +340,9 @@ def test_files_must_have_the_same_features(tmp_path: Path) -> None:
         ({"out": "cells"}, "ending in .zarr"),
         ({"threads": 0}, "threads=0"),
         ({"seed": -1}, "seed=-1"),
+        ({"seed": 1.5}, "seed=1.5"),
+        ({"chunk_rows": 16.0}, "chunk_rows=16.0"),
+        ({"group_by": "plate"}, r"group_by='plate' must be a list of columns; use \[plate\]"),
     ],
 )
 def test_options_out_of_range_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
@@ -370,6 +423,11 @@ def test_a_store_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     file.write_bytes(bytes([kept[0] ^ 255]) + kept[1:])
     with pytest.raises(RuntimeError, match="dataset_1/X/c/1/0 is corrupted"):
         Store(store.path).read(0, 700)
+    labels = store.path / "dataset_1" / "obs" / "condition" / "codes" / "c" / "0"
+    kept = labels.read_bytes()
+    labels.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(ValueError, match="obs/condition/codes/c/0 is corrupted: labels are lost"):
+        Store(store.path).obs()
 
 
 @pytest.mark.parametrize("what", ["longer", "none"])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import anndata
 import numpy as np
@@ -100,11 +101,16 @@ class Store:
             there = file.stat().st_size if file.exists() else None
             if there != size:
                 state = "is missing" if there is None else f"has {there} bytes of {size}"
-                raise ValueError(f"{file} {state}: the store is damaged. Prepare {self.path} again from its source.")
+                raise ValueError(
+                    f"{file} {state}: the store is damaged, or was edited. Prepare {self.path} again from its source."
+                )
 
     def obs(self) -> pd.DataFrame:
         """The labels of all rows, joined as labels whatever codes the datasets give their categories."""
         parts = []
+        for name, checksum in self.manifest.get("labels", {}).items():
+            if crc32((self.path / name).read_bytes()) != checksum:
+                raise ValueError(f"{self.path / name} is corrupted: labels are lost. Prepare {self.path} again.")
         for group, array in zip(self._groups, self.arrays, strict=True):
             if "obs" not in group:
                 raise ValueError(

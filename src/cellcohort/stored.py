@@ -89,8 +89,8 @@ class StoredCells:
         """
         rows, run = self.rows, self.store.chunk_rows
         if len(rows) > STATISTICS_CELLS:
-            runs = len(rows) // run
-            chosen = np.unique(np.linspace(0, runs - 1, STATISTICS_CELLS // run).astype(int))
+            run = min(run, STATISTICS_CELLS)
+            chosen = np.unique(np.linspace(0, len(rows) // run - 1, STATISTICS_CELLS // run).astype(int))
             rows = rows[(chosen[:, None] * run + np.arange(run)).ravel()]
         found = StandardScaler()
         for some in np.array_split(rows, -(-len(rows) // AT_ONCE)):
@@ -125,6 +125,11 @@ class StoredCells:
         """
         position = rows if self._cells.rows is None else np.searchsorted(self._cells.rows, rows)
         inputs = inputs.to(torch.float32)
+        if not self.store.manifest and not inputs.isfinite().all():  # a preparation has seen to it
+            raise ValueError(
+                f"{self.store.path}: a batch has inputs that are missing or infinite. Fill or drop them, or prepare "
+                "the store with scripts/prepare.py, which says where they are."
+            )
         meta: dict[str, Any] = {"position": torch.from_numpy(position), "epoch": epoch, "step": step}
         if self._pairs is None:
             return {"anchor": inputs, "positive": inputs, "meta": meta}

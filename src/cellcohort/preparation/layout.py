@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
+from cellcohort.sampling.batch_sampler import whole
 from cellcohort.sampling.keyed import key_of, uniform
 
 
@@ -44,8 +45,9 @@ def stored_order(
     ValueError
         A column is not there, or has missing values.
     """
-    if seed < 0:
-        raise ValueError(f"seed={seed} must be 0 or more.")
+    whole("seed", seed, 0)
+    if isinstance(group_by, str):
+        raise ValueError(f"group_by={group_by!r} must be a list of columns; use [{group_by}].")
     cells = CellTable.from_frame(obs, experiment=None, condition=None, hours=None)
     rows = np.arange(len(cells))
     stratum, sizes = np.zeros(len(cells), int), {"all": len(cells)}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import zarr
@@ -18,9 +20,12 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 from cellcohort.preparation.layout import stored_order
 from cellcohort.preparation.plan import Plan, digest, sized
 from cellcohort.preparation.work import cut, gather
+from cellcohort.sampling.batch_sampler import whole as count
 from cellcohort.sources import Source
 from cellcohort.store import MANIFEST, Store
 from cellcohort.whole import whole
+
+MOST_SHOWN = 40  # strata whose sizes are printed
 
 
 def prepare(
@@ -76,20 +81,22 @@ def prepare(
     """
     if out is None or Path(out).suffix != ".zarr":
         raise ValueError(f"out={out} must name the directory to write, ending in .zarr, such as outputs/cells.zarr.")
-    if threads < 1:
-        raise ValueError(f"threads={threads} must be 1 or more.")
+    count("threads", threads, 1)
     out = Path(out)
     order, sizes = stored_order(source.obs, group_by, together, seed)
     options = {"group_by": list(group_by), "together": together, "seed": seed}
     row_bytes = 4 * int(np.prod(source.shape))  # of dense rows; sparse ones are fewer
     plan = sized(out.with_suffix(".partial"), len(order), row_bytes, chunk_rows, shard_rows, dataset_rows)
-    print(
-        f"{len(order):,} cells of shape {source.shape} in {len(sizes)} strata", *map(_stratum, sizes.items()), sep="\n"
-    )
+    shown = list(sizes.items())[:MOST_SHOWN]
+    print(f"{len(order):,} cells of shape {source.shape} in {len(sizes):,} strata", *map(_stratum, shown), sep="\n")
+    if len(shown) < len(sizes):
+        print(f"            and {len(sizes) - len(shown):,} more")
     name = digest(source.fingerprint, options, plan.dataset_rows, chunk_rows, shard_rows, order)
     if out.exists():
         return _there(out, plan.folder, name)
     with _begun(plan.folder, name):
+        if out.exists():
+            raise RuntimeError(f"{out} was finished by another process just now; start again to use it.")
         if not (plan.folder / "place.npy").exists():
             place = np.empty(len(order), np.int64)
             place[order] = np.arange(len(order))
@@ -98,7 +105,7 @@ def prepare(
         with _client(cluster, threads) as client:
             _work(client, source, plan, order)
         _finish(plan, out, {"name": name, **options, "shape": list(source.shape), "chunk_rows": chunk_rows})
-    shutil.rmtree(plan.folder)
+        shutil.rmtree(plan.folder)
     return Store(out)
 
 
@@ -108,7 +115,9 @@ def _stratum(item: tuple[str, int]) -> str:
 
 def _there(out: Path, folder: Path, name: str) -> Store:
     store = Store(out)  # which refuses what is no store
-    if store.manifest.get("name") != name:
+    if "name" not in store.manifest:
+        raise ValueError(f"{out} is there and was not written by a preparation; name another out.")
+    if store.manifest["name"] != name:
         raise ValueError(
             f"{out} was prepared from another source or with other options; name another out, or delete it."
         )
@@ -122,7 +131,7 @@ def _there(out: Path, folder: Path, name: str) -> Store:
 def _begun(folder: Path, name: str) -> Iterator[None]:
     """The folder of the work, for this process alone, empty unless it holds work of the same name."""
     mark = folder / "name"
-    if folder.exists() and any(folder.iterdir()) and not (folder / "lock").exists():
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "lock").exists()):
         raise ValueError(f"{folder} is in the way, and was not written by a preparation; move it.")
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
@@ -148,6 +157,7 @@ def _client(address: str | None, threads: int) -> Iterator[Client]:
             yield client
         return
     options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": threads, "processes": False}
+    options["silence_logs"] = logging.CRITICAL  # an error of a worker is raised here, and need not be told twice
     with LocalCluster(**options, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
         yield client
 
@@ -188,5 +198,7 @@ def _finish(plan: Plan, out: Path, about: dict[str, Any]) -> None:
         raise RuntimeError(f"datasets {missing} are not in {plan.store}; prepare again.")
     files = sorted(file for file in plan.store.glob("dataset_*/**/*") if file.is_file())
     sizes = {str(file.relative_to(plan.store)): file.stat().st_size for file in files}
-    group.update_attributes({**V1_ENCODING, MANIFEST: {"rows": plan.rows, **about, "files": sizes}})
+    labels = {name: crc32((plan.store / name).read_bytes()) for name in sizes if "/obs/" in name}
+    said = {"rows": plan.rows, **about, "files": sizes, "labels": labels}
+    group.update_attributes({**V1_ENCODING, MANIFEST: said})
     plan.store.rename(out)

@@ -12,15 +12,16 @@ import pandas as pd
 import zarr
 from annbatch import write_sharded
 from scipy import sparse
-from zarr.codecs import BloscCodec, Crc32cCodec
+from zarr.codecs import BloscCodec, ZstdCodec
 
 from cellcohort.preparation.plan import Plan
 from cellcohort.sources import Source
 from cellcohort.store import PATCHES
 from cellcohort.whole import whole
 
-# with a checksum of every chunk, so that damage is found where it is and not learned from
-CODECS = (BloscCodec(cname="lz4", clevel=3, shuffle="shuffle"), Crc32cCodec())
+# with a checksum of every chunk, so that damage is found where it is and not learned from: that of zstd, since zarrs
+# skips a checksum that is a codec by itself wherever it reads less than a whole file
+CODECS = (BloscCodec(cname="lz4", clevel=3, shuffle="shuffle"), ZstdCodec(level=-5, checksum=True))
 # annbatch and zarr keep how to write in settings of the process, which threads would set and undo under each other
 _writing = Lock()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class AnnDataFiles:
 
     @property
     def fingerprint(self) -> str:
-        parts = [f"{file.path.resolve()} {file.element} {file.rows} {file.changed}" for file in self._files]
+        parts = [f"{file.path.resolve()} {file.element} {file.rows} {_changed(file.path)}" for file in self._files]
         return "\n".join([type(self).__name__, *parts])
 
     @property
@@ -95,7 +96,6 @@ class _File:
     rows: int
     features: list[str]
     sparse: bool
-    changed: int  # nanoseconds, when the file was last written
 
     def labels(self) -> pd.DataFrame:
         with _opened(self.path) as group:
@@ -154,9 +154,11 @@ def _looked_at(path: Path, layer: str | None) -> _File:
             f"{path}: {element} has {shape[0]} rows and {shape[1]} columns, but obs has {len(labels)} rows and var "
             f"{len(features)}: which label is whose is not known. Write the file again from its source."
         )
+    if not features:
+        raise ValueError(f"{path}: {element} has no columns, so there is nothing to store. Set source.layer.")
     if len(set(features)) < len(features):
         raise ValueError(f"{path}: {len(features) - len(set(features))} feature names repeat; make them unique.")
-    return _File(path, element, int(shape[0]), features, kind == "csr_matrix", _changed(path))
+    return _File(path, element, int(shape[0]), features, kind == "csr_matrix")
 
 
 def _index_of(group: Any) -> list[str]:
@@ -164,9 +166,11 @@ def _index_of(group: Any) -> list[str]:
     return [str(name) for name in names]
 
 
-def _changed(path: Path) -> int:
-    files = [path] if path.is_file() else path.rglob("zarr.json")
-    return max((file.stat().st_mtime_ns for file in files), default=path.stat().st_mtime_ns)
+def _changed(path: Path) -> str:
+    """What changes when any file of `path` is written anew, or is there no more."""
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    stamps = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()
 
 
 @contextmanager

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+from itertools import chain
+
 import numpy as np
 import pandas as pd
 
 from cellcohort.samples import Samples
+from cellcohort.timelapse.chunks import keys_of
+from cellcohort.timelapse.patches import Patches as TimelapsePatches
 
+SAMPLED = 64  # patches that are looked at to see whether they are made as before
 LABELS = ("experiment", "condition", "hours", "track", "lineage", "fov", "t", "y", "x")
 
 
@@ -30,8 +36,19 @@ class Patches:
     @property
     def fingerprint(self) -> str:
         labels = pd.util.hash_pandas_object(self.obs, index=False).to_numpy()
-        first = self._samples.recorded(np.arange(min(len(labels), 16)))
-        return f"{type(self._samples).__name__} {self.shape} {labels.sum()} {first.sum(dtype=np.float64)!r}"
+        spread = np.unique(np.linspace(0, len(labels) - 1, SAMPLED).astype(int))
+        found = hashlib.sha256(labels.tobytes())
+        found.update(self._samples.recorded(spread).tobytes())
+        found.update(repr(self._images()).encode())
+        return f"{type(self._samples).__name__} {self.shape} {found.hexdigest()}"
+
+    def _images(self) -> list[str]:
+        """What changes when a file of the images is written anew; empty where they are not on disk."""
+        if not isinstance(self._samples, TimelapsePatches):
+            return []
+        chunks = self._samples.chunks
+        keys = (keys_of(number, field, range(field.shape[0])) for number, field in enumerate(chunks.fields))
+        return chunks.stamps(chain.from_iterable(keys))
 
     @property
     def obs(self) -> pd.DataFrame:
