@@ -145,3 +145,11 @@ def test_the_state_of_other_batches_is_refused() -> None:
         ValueError, match=r"made with 120 cells, c=ConditionBalanced.*t=Temporal.*but this run has 120 cells"
     ):
         other.load_state_dict(state)
+
+
+def test_what_is_left_out_of_an_epoch_is_said(tmp_path: Path) -> None:
+    sampler = BatchSampler(dataset().cells, {}, 16)
+    sampler.load_state_dict({"epoch": 2, "step": 3})
+    with pytest.warns(UserWarning, match="4 of 7 batches of epoch 2 are left out: .* at batch 3.* with epoch 3"):
+        sampler.set_epoch(3)
+    assert sampler.state_dict() == {"epoch": 3, "step": 0}

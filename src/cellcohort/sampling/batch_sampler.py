@@ -177,11 +177,21 @@ class BatchSampler:
         return epoch, first
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass. A fixed sampler stays at epoch 0."""
+        """Choose the epoch of the next pass. A fixed sampler stays at epoch 0.
+
+        Warns if that leaves batches out which the state that was loaded would have gone on with.
+        """
         epoch = whole("epoch", epoch, 0)
         if self.fixed:
             return
         if epoch != self.epoch:
+            if self._fresh and 0 < self._first < self.num_batches:
+                warnings.warn(
+                    f"{self.num_batches - self._first} of {self.num_batches} batches of epoch {self.epoch} are left "
+                    f"out: training stopped there at batch {self._first}, as at an end, and goes on with epoch "
+                    f"{epoch}. Stop by whole epochs (trainer.max_epochs) to leave none out.",
+                    stacklevel=2,
+                )
             self._first = 0
         self.epoch, self._fresh = epoch, True
 

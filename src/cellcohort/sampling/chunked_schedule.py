@@ -210,8 +210,8 @@ class ChunkedSchedule(Schedule):
         needed = [self._planned(one, 0, i, 0, self.n_chunks).chunks for i in range(REHEARSED)]
         raise ValueError(
             f"a batch of {self._places} cells as the axes ask for takes {min(needed)} to {max(needed)} chunks of "
-            f"{self._chunk_size} rows, which is not always within preload_nchunks={self._limit}; lay the store out for these axes "
-            f"(scripts/prepare.py), or use preload_nchunks={max(needed) * 5 // 4} or more."
+            f"{self._chunk_size} rows, which is not always within preload_nchunks={self._limit}; lay the store out "
+            f"for these axes (scripts/prepare.py), or use preload_nchunks={max(needed) * 5 // 4} or more."
         )
 
     def _layouts(self, groups: int, n_leaders: int) -> Iterator[tuple[float, Rota, float]]:
