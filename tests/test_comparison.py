@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import runpy
 import shutil
 import sys
@@ -153,6 +154,21 @@ def test_the_family_is_the_table_and_named_scores_make_it_smaller(tmp_path: Path
         table_of(place, scores=["prob"])
 
 
+def test_a_score_that_is_a_p_value_is_shown_and_not_tested(tmp_path: Path) -> None:
+    effects = {name: {**scores, "experiment_mmd_p": 0.3} for name, scores in EFFECTS.items()}
+    whole, without = (table_of(make_sweep(tmp_path / str(i), e)) for i, e in enumerate((effects, EFFECTS)))
+    rows = models(whole).set_index(["score", "strategy"]).loc["experiment_mmd_p"]
+    assert rows["verdict"].to_dict() == {"random": "", "experiment": "not tested", "temporal": "not tested"}
+    assert rows[["mean", "low", "high"]].notna().all(axis=None) and rows[["difference", "p"]].isna().all(axis=None)
+    assert whole["p"].notna().sum() == without["p"].notna().sum() == 4
+    for text in (terminal(whole, "random"), markdown(whole, "random")):
+        assert text.count("not tested") == 2 and text.count("is the p-value of a test already") == 1
+    said = remarks(whole, "random", [])
+    assert len(said) == 1 and "4 paired t tests" in said[0]
+    only = table_of(tmp_path / "0", scores=["experiment_mmd_p"])
+    assert remarks(only, "random", []) == ["Nothing was tested."]
+
+
 def test_baselines_stand_in_the_table_and_are_not_tested(tmp_path: Path) -> None:
     table = table_of(make_sweep(tmp_path, EFFECTS))
     baselines = table[table["representation"] != "model"]
@@ -214,6 +230,8 @@ def test_runs_of_other_data_or_budget_are_refused_or_said(tmp_path: Path, option
         arms_of(runs)
     arms = arms_of(runs, allow_different=True)
     names = [arm.name for arm in arms]
+    shown = terminal(compare(arms), "random")
+    assert re.search(r"^  random .*  reference  ", shown, re.M) and not re.search(r"^  exp.*  reference  ", shown, re.M)
     assert all(said.split()[0] in name for name in names) and names[0].startswith("random ")
     table = models(compare(arms)).set_index("strategy")
     other = next(name for name in names if name.startswith("condition"))

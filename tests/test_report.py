@@ -4,10 +4,12 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 
 from browser import CHROMIUM, browser
 from cellcohort.comparison import arms_of, compare, read_runs, remarks
@@ -140,6 +142,32 @@ def test_what_is_tested_is_drawn_below_the_scores(tmp_path: Path) -> None:
     names = [[label.get_text() for label in axes.get_yticklabels()] for axes in (above, below)]
     assert names == [["random", "condition", "experiment", "untrained", "features"], ["condition", "experiment"]]
     assert len(score_plot(table[table["representation"] != "model"].head(2), "random").axes) == 1
+
+
+def marks(axes: Axes) -> list[Any]:
+    """The marker of each row of a picture."""
+    return [line.get_marker() for line in axes.lines if line.get_linestyle() == "None"]
+
+
+def test_a_score_that_is_not_tested_is_told_from_one_without_a_difference(tmp_path: Path) -> None:
+    effects = {name: {**scores, "experiment_mmd_p": 0.3} for name, scores in EFFECTS.items()}
+    make_sweep(tmp_path, effects)
+    table = compare(arms_of(read_runs([tmp_path])[0]))
+    (axes,) = score_plot(table[table["score"] == "experiment_mmd_p"], "random").axes
+    assert marks(axes) == ["D", ".", ".", "x", "x"]
+    assert not any("experiment_mmd_p" in sentence for sentence in verdicts(table, "random"))
+    text = write(tmp_path).read_text(encoding="utf-8")
+    assert text.count("<td>· not tested</td>") == 2 and "is the p-value of a test already" in text
+    assert text.count("<td>◆ reference</td>") == 3
+
+
+def test_each_reference_of_runs_that_differ_is_marked(tmp_path: Path) -> None:
+    for path in ("one", "other"):
+        make_sweep(tmp_path / path, EFFECTS, change=lambda config, path=path: config["data"].update(path=path))
+    arms = arms_of(read_runs([tmp_path / "one", tmp_path / "other"])[0], allow_different=True)
+    table = compare(arms)
+    above = score_plot(table[table["score"] == "probe"], "random").axes[0]
+    assert marks(above).count("D") == 2
 
 
 def test_long_names_leave_room_for_what_they_name(tmp_path: Path) -> None:

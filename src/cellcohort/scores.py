@@ -11,6 +11,7 @@ import pandas as pd
 SCORES = "scores.csv"
 HOW = "evaluation."  # begins the names of columns that say how all of it was scored
 COLUMNS = ["representation", "score", "value", "higher_is_better", "n", "note"]
+P_VALUES = ("experiment_mmd_p",)  # scores that are the outcome of a test themselves
 
 _TELLS = {"probe": "a linear classifier", "knn": "a vote of the 15 nearest cells"}
 _FITTED = {"within": "fitted on the same experiment", "across": "fitted on the other experiments"}

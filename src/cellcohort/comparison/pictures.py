@@ -33,7 +33,7 @@ def pictures(arms: Sequence[Arm], table: pd.DataFrame, reference: str, with_umap
 def _pictures(arms: Sequence[Arm], table: pd.DataFrame, reference: str, with_umap: bool) -> Iterator[Picture]:
     for score, rows in table.groupby("score", sort=False):
         yield Picture("scores", str(score), _in_words(rows), plots.score_plot(rows, reference))
-    for title, figure in plots.knob_plots(arms, table, reference):
+    for title, figure in plots.knob_plots(arms, table):
         yield Picture("curves", title, f"{title}; the numbers are in the table.", figure)
     for name in plots.measured(arms):
         steps = plots.step_plot(arms, name)

@@ -15,12 +15,16 @@ from matplotlib.figure import Figure
 
 from cellcohort.comparison.runs import FinishedRun
 from cellcohort.comparison.statistics import estimate
-from cellcohort.comparison.table import BETTER, WORSE, Arm, rows_of
+from cellcohort.comparison.table import BETTER, UNTESTABLE, WORSE, Arm, rows_of
 
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C7A00")
 SHAPES = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">")
 LINES = ("-", "--", "-.", ":")
-VERDICTS = {BETTER: ("^", "#0072B2", "#0072B2"), WORSE: ("v", "#D55E00", "#D55E00")}  # shape, edge, face
+VERDICTS = {  # shape, edge, face
+    BETTER: ("^", "#0072B2", "#0072B2"),
+    WORSE: ("v", "#D55E00", "#D55E00"),
+    UNTESTABLE: (".", "#444444", "#444444"),
+}
 OPEN = ("o", "#444444", "white")
 REFERENCE_MARK, BASELINE = ("D", "#000000", "#000000"), ("x", "#666666", "#666666")
 MOST_LABELS = 24
@@ -56,23 +60,23 @@ def score_plot(rows: pd.DataFrame, reference: str) -> Figure:
     tall = [len(part) * (0.14 + 0.13 * max(map(_n_lines, part["strategy"]))) for part in parts]
     figure = Figure(figsize=(WIDTH, sum(tall) + 0.7 * len(parts)), layout="constrained")
     above, *below = figure.subplots(len(parts), squeeze=False, height_ratios=tall)[:, 0]
-    _marks(above, rows, ("mean", "low", "high"), reference)
+    _marks(above, rows, ("mean", "low", "high"))
     higher = bool(rows["higher_is_better"].iloc[0])
     above.set_title(f"{rows['score'].iloc[0]} ({'right' if higher else 'left'} is better)", loc="left")
     for axes in below:
-        _marks(axes, differences, ("difference", "difference_low", "difference_high"), reference)
+        _marks(axes, differences, ("difference", "difference_low", "difference_high"))
         axes.axvline(0, color="#999999", linewidth=0.8, zorder=0)
         axes.set_title(f"minus {reference} of the same seed", loc="left", fontsize=9)
     return figure
 
 
-def _marks(axes: Any, rows: pd.DataFrame, columns: tuple[str, str, str], reference: str) -> None:
+def _marks(axes: Any, rows: pd.DataFrame, columns: tuple[str, str, str]) -> None:
     for y, row in enumerate(rows_of(rows)):
         centre, low, high = (getattr(row, column) for column in columns)
         shape, edge, face = VERDICTS.get(str(row.verdict), OPEN)
         if row.representation != "model":
             shape, edge, face = BASELINE
-        elif row.strategy == reference:
+        elif row.strategy == row.reference:
             shape, edge, face = REFERENCE_MARK
             axes.axvline(centre, color="#999999", linewidth=0.8, zorder=0)
         if high > low:
@@ -109,7 +113,7 @@ def measured(arms: Sequence[Arm]) -> list[str]:
     return [name for name in alike if any(metrics[name].count() > 1 for metrics in names if name in metrics)]
 
 
-def knob_plots(arms: Sequence[Arm], table: pd.DataFrame, reference: str) -> list[tuple[str, Figure]]:
+def knob_plots(arms: Sequence[Arm], table: pd.DataFrame) -> list[tuple[str, Figure]]:
     """Every score against the one numeric option in which the arms of a strategy differ, such as the leak."""
     plots: list[tuple[str, Figure]] = []
     for name in dict.fromkeys(arm.strategy for arm in arms):
@@ -120,22 +124,22 @@ def knob_plots(arms: Sequence[Arm], table: pd.DataFrame, reference: str) -> list
         if all(isinstance(arm.knobs[knob], int | float) for arm in own):
             values = {arm.name: float(arm.knobs[knob]) for arm in own}
             plots += [
-                (f"{rows['score'].iloc[0]} against {knob} of {name}", _knob(rows, values, knob, name, reference))
+                (f"{rows['score'].iloc[0]} against {knob} of {name}", _knob(rows, values, knob, name))
                 for _, rows in table.groupby("score", sort=False)
             ]
     return plots
 
 
-def _knob(rows: pd.DataFrame, values: dict[str, float], knob: str, name: str, reference: str) -> Figure:
+def _knob(rows: pd.DataFrame, values: dict[str, float], knob: str, name: str) -> Figure:
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     axes = figure.subplots()
     own = rows[rows["strategy"].isin(values)]
     own = own.assign(knob=own["strategy"].map(values)).sort_values("knob")
     axes.plot(own["knob"], own["mean"], color="#0072B2", marker="o", label=name)
     axes.vlines(own["knob"], own["low"], own["high"], color="#0072B2")
-    beside = rows[(rows["strategy"] == reference) & (rows["representation"] == "model")]
+    beside = rows[rows["strategy"].isin(own["reference"]) & (rows["representation"] == "model")]
     for row in rows_of(beside):
-        axes.axhline(row.mean, color="#000000", linestyle="--", label=f"{reference}, with its interval")
+        axes.axhline(row.mean, color="#000000", linestyle="--", label=f"{row.strategy}, with its interval")
         axes.axhspan(row.low, row.high, color="#999999", alpha=0.25, linewidth=0)
     axes.set_xlabel(knob)
     axes.set_title(str(rows["score"].iloc[0]), loc="left")

@@ -12,11 +12,11 @@ import pandas as pd
 
 from cellcohort.comparison import plots
 from cellcohort.comparison.pictures import Picture
-from cellcohort.comparison.table import BETTER, OPEN, WORSE, Arm, rows_of
+from cellcohort.comparison.table import BETTER, OPEN, UNTESTABLE, WORSE, Arm, rows_of
 from cellcohort.comparison.text import better, cells, head, interval, notes
 from cellcohort.scores import MEANINGS
 
-MARKS = {BETTER: "▲ ", WORSE: "▼ ", OPEN: "○ "}
+MARKS = {BETTER: "▲ ", WORSE: "▼ ", OPEN: "○ ", UNTESTABLE: "· ", "reference": "◆ "}
 GROUPS = {
     "curves": ("How much of it", "Each score against the option that was varied, with 95 % intervals."),
     "steps": ("Along the training", "The same validation batches for every strategy; mean over seeds."),
@@ -86,9 +86,9 @@ def report(
         "<h3>How to read this</h3>",
         _list([*_about(arms), *remarks]),
         '</section><section id="scores"><h2>Scores</h2>',
-        f"<p>▲ better than {escape(reference)}, ▼ worse, ○ not told apart, ◆ {escape(reference)} itself, "
-        "x without training: the untrained encoder, and the features as recorded. Bars are 95 % intervals over seeds: "
-        "above, of the scores; below, of the differences at the same seed, which are what is tested.</p>",
+        f"<p>▲ better than {escape(reference)}, ▼ worse, ○ not told apart, · not tested, ◆ {escape(reference)} "
+        "itself, x without training: the untrained encoder, and the features as recorded. Bars are 95 % intervals over "
+        "seeds: above, of the scores; below, of the differences at the same seed, which are what is tested.</p>",
         _grid(pictures, "scores"),
         "<h3>The numbers</h3>",
         *(_scores(str(score), rows, reference) for score, rows in table.groupby("score", sort=False)),
@@ -106,7 +106,7 @@ def report(
 def verdicts(table: pd.DataFrame, reference: str) -> list[str]:
     """What can be said of each strategy that was tested, in a sentence."""
     said = []
-    for strategy, rows in table[table["verdict"] != ""].groupby("strategy", sort=False):
+    for strategy, rows in table[table["verdict"].isin((BETTER, WORSE, OPEN))].groupby("strategy", sort=False):
         of = {verdict: rows.loc[rows["verdict"] == verdict, "score"].tolist() for verdict in (BETTER, WORSE, OPEN)}
         found = [f"{MARKS[kind]}{kind} on {', '.join(of[kind])}" for kind in (BETTER, WORSE) if of[kind]]
         if of[OPEN]:

@@ -12,13 +12,18 @@ import pandas as pd
 
 from cellcohort.comparison.runs import FinishedRun, differing
 from cellcohort.comparison.statistics import LEVEL, estimate, holm
+from cellcohort.scores import P_VALUES
 
 REFERENCE = "random"
 BASELINES = ("untrained", "features")
 BUDGET = ("steps", "cells per step", "trainer", "batch_sampler", "version")
 DATA = ("cells", "labels", "data", "split", "evaluation")  # what is learned from and scored
-UNTESTED = {"pairs": 0, "difference": np.nan, "difference_low": np.nan, "difference_high": np.nan, "p": np.nan}
-BETTER, WORSE, OPEN = "better", "worse", "not told apart"
+UNCOMPARED = {
+    **{"reference": "", "pairs": 0, "verdict": "", "difference": np.nan, "p": np.nan},
+    **{"difference_low": np.nan, "difference_high": np.nan},
+}
+BETTER, WORSE, OPEN, UNTESTABLE = "better", "worse", "not told apart", "not tested"
+IS_P = "each value is the p-value of a test already: no difference is tested"
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[st
 
     The family over which p-values are corrected is the whole table: every score of every strategy
     that is tested. Naming the scores that count beforehand makes it smaller and its tests stronger.
+    Scores that are p-values themselves are not tested.
 
     Parameters
     ----------
@@ -115,10 +121,12 @@ def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[st
     -------
     pandas.DataFrame
         One row per score and arm, and per baseline: "score", "higher_is_better", "strategy",
-        "representation" ("model", "untrained", "features"), "n" (seeds), "mean", "low", "high",
-        "pairs" (seeds that the reference has as well), "difference", "difference_low",
-        "difference_high", "p", "p_holm", "verdict" ("better", "worse", "not told apart", or ""
-        where nothing was tested), "steps" and "note". Intervals hold each by itself, at 95 %.
+        "representation" ("model", "untrained", "features"), "reference" (the strategy that it is
+        compared with, which may be itself, or ""), "n" (seeds), "mean", "low", "high", "pairs" (seeds
+        that the reference has as well), "difference", "difference_low", "difference_high", "p",
+        "p_holm", "verdict" ("better", "worse", "not told apart"; "not tested" for scores that cannot
+        be; "" for what is not compared, or has too few seeds), "steps" and "note". Intervals hold each
+        by itself, at 95 %.
 
     Raises
     ------
@@ -139,15 +147,16 @@ def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[st
         by_arm = {arm.name: _by_seed(of_score, arm.name, "model") for arm in arms}
         for arm in arms:
             beside = reference_of(arm, arms, reference)
-            rows.append(_row(score, of_score, arm, by_arm[arm.name], None if beside is None else by_arm[beside.name]))
+            row = _row(score, of_score, arm, by_arm[arm.name])
+            rows.append(row | _against(beside, arm, by_arm, score in P_VALUES))
         rows += [row for name in BASELINES for row in _baseline(score, of_score, arms, name)]
     table = pd.DataFrame(rows)
     table["p_holm"] = holm(table["p"])
     gain = table["difference"] * np.where(table["higher_is_better"], 1, -1)
     called = np.where(table["p_holm"] <= 1 - LEVEL, np.where(gain > 0, BETTER, WORSE), OPEN)
-    table["verdict"] = np.where(table["p_holm"].notna(), called, "")
-    columns = ["score", "higher_is_better", "strategy", "representation", "n", "mean", "low", "high", "pairs"]
-    columns += ["difference", "difference_low", "difference_high", "p", "p_holm", "verdict", "steps", "note"]
+    table["verdict"] = np.where(table["p_holm"].notna(), called, table["verdict"])
+    columns = ["score", "higher_is_better", "strategy", "representation", "reference", "n", "mean", "low", "high"]
+    columns += ["pairs", "difference", "difference_low", "difference_high", "p", "p_holm", "verdict", "steps", "note"]
     return table[columns]
 
 
@@ -172,14 +181,21 @@ def _by_seed(values: pd.DataFrame, arm: str, representation: str) -> pd.Series:
     return own.groupby("seed")["value"].first()
 
 
-def _row(score: str, values: pd.DataFrame, arm: Arm, own: pd.Series, other: pd.Series | None) -> dict[str, Any]:
+def _row(score: str, values: pd.DataFrame, arm: Arm, own: pd.Series) -> dict[str, Any]:
     level = estimate(own)
     row: dict[str, Any] = _about(score, values, arm.name, "model", values["arm"] == arm.name)
-    row |= {"n": level.n, "mean": level.mean, "low": level.low, "high": level.high, "steps": arm.steps}
-    if other is None or other is own:
-        return row | UNTESTED
-    difference = estimate((own - other).dropna())
-    row |= {"pairs": difference.n, "difference": difference.mean, "p": difference.p}
+    return row | {"n": level.n, "mean": level.mean, "low": level.low, "high": level.high, "steps": arm.steps}
+
+
+def _against(beside: Arm | None, arm: Arm, by_arm: Mapping[str, pd.Series], is_p: bool) -> dict[str, Any]:
+    """The columns of an arm that come from comparing it with `beside`."""
+    if beside is None or beside is arm:
+        return UNCOMPARED | {"reference": "" if beside is None else arm.name}
+    difference = estimate((by_arm[arm.name] - by_arm[beside.name]).dropna())
+    row = UNCOMPARED | {"reference": beside.name, "pairs": difference.n}
+    if is_p:
+        return row | {"verdict": UNTESTABLE}
+    row |= {"difference": difference.mean, "p": difference.p}
     return row | {"difference_low": difference.low, "difference_high": difference.high}
 
 
@@ -197,13 +213,13 @@ def _baseline(score: str, values: pd.DataFrame, arms: Sequence[Arm], name: str) 
         level = estimate(own.groupby("seed")["value"].mean())
         row = _about(score, values, f"{name} {kind}".strip(), name, among)
         row |= {"n": level.n, "mean": level.mean, "low": level.low, "high": level.high, "steps": 0}
-        rows.append(row | UNTESTED)
+        rows.append(row | UNCOMPARED)
     return rows
 
 
 def _about(score: str, values: pd.DataFrame, name: str, representation: str, own: pd.Series) -> dict[str, Any]:
     notes = values.loc[own & (values["representation"] == representation), "note"]
-    said = [str(note) for note in dict.fromkeys(notes) if str(note)]
+    said = [str(note) for note in dict.fromkeys(notes) if str(note)] + [IS_P] * (score in P_VALUES)
     higher = bool(values["higher_is_better"].iloc[0])
     about = {"score": score, "higher_is_better": higher, "strategy": name, "representation": representation}
     return about | {"note": "; ".join(said)}

@@ -66,7 +66,7 @@ def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) ->
     if not (models["pairs"] > 0).any() and (models["strategy"] != reference).any():
         names = ", ".join(models["strategy"].unique())
         said.append(f"No runs of {reference!r} are alike in all other options: no difference. There are: {names}.")
-    constant = table["p"].isna() & (table["pairs"] > 1)
+    constant = table["p"].isna() & (table["pairs"] > 1) & table["difference"].notna()
     if constant.any():
         where = ", ".join(f"{row.score} of {row.strategy}" for row in table[constant].itertuples())
         said.append(f"Every seed gives the same difference, so that its spread is unknown and not tested: {where}.")
@@ -96,7 +96,7 @@ def cells(row: pd.Series) -> list[str]:
     """The columns of a row of a comparison, the verdict second."""
     return [
         str(row["strategy"]),
-        str(row["verdict"]),
+        "reference" if row["strategy"] == row["reference"] else str(row["verdict"]),
         interval(row["mean"], row["low"], row["high"]),
         interval(row["difference"], row["difference_low"], row["difference_high"], "+"),
         number(row["p_holm"]),
