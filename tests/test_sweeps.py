@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import submitit
@@ -15,7 +17,8 @@ import yaml
 from hydra.core.utils import JobReturn, JobStatus
 
 import wandb_file
-from cellcohort.ledger import read_about
+from cellcohort.ledger import Ledger, read_about
+from cellcohort.run import Run
 from hydra_plugins.cellcohort_sweeps.sweeper import Job, launched
 
 Train = Callable[..., Path]
@@ -98,6 +101,67 @@ def test_finished_jobs_of_other_options_are_not_taken_for_these(
     with pytest.raises(SystemExit):
         sweep("sampler=random", "seed=0", "module.projection=8")
     assert "other options" in capsys.readouterr().err
+
+
+def finished_with(sweep: Path, world_size: int) -> None:
+    """A finished job of a sweep that ran in so many processes."""
+    directory = sweep / "random-s9"
+    directory.mkdir(parents=True)
+    ledger = Ledger(directory, [], {"world_size": world_size})
+    ledger.add(0, 0, [0], [[None] * 2], np.zeros((1, 2, 0)))
+    ledger.close()
+    (directory / "finished").write_text("a digest")
+
+
+@pytest.mark.parametrize(
+    ("before", "way", "now", "remedy"),
+    [
+        (2, [], 1, "with hydra/launcher=torchrun hydra.launcher.nproc_per_node=2"),
+        (1, ["hydra/launcher=torchrun"], 2, "without hydra/launcher=torchrun"),
+    ],
+)
+def test_a_sweep_does_not_go_on_with_another_number_of_processes(
+    sweep: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    before: int,
+    way: list[str],
+    now: int,
+    remedy: str,
+) -> None:
+    finished_with(tmp_path / "sweep", before)
+    with pytest.raises(SystemExit):
+        sweep("sampler=random", "seed=0", *way)
+    said = capsys.readouterr().err
+    assert f"jobs of world size {before} (random-s9)" in said and f"world size {now}," in said and remedy in said
+    assert set(times(tmp_path / "sweep")) == {"random-s9"}
+
+
+def test_a_sweep_goes_on_with_the_number_of_processes_that_it_has(sweep: Callable[..., Path], tmp_path: Path) -> None:
+    finished_with(tmp_path / "sweep", 1)
+    assert set(times(sweep("sampler=random", "seed=0"))) == {"random-s9", "random-s0"}
+
+
+def test_a_job_that_a_cluster_begins_again_is_done_from_its_start(
+    sweep: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SLURM stops a job while it runs and begins it again, without the sweep being asked."""
+    inside = Run.__enter__
+    left = tmp_path / "sweep" / "random-s0" / "config.yaml"
+
+    def stopped_before(run: Run) -> Run:
+        left.write_text("what the first start left")
+        return inside(run)
+
+    monkeypatch.setattr(Run, "__enter__", stopped_before)
+    with pytest.raises(SystemExit):
+        sweep("sampler=random", "seed=0")
+    assert "random-s0 holds a run already" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "sweep")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert set(times(sweep("sampler=random", "seed=0"))) == {"random-s0"}
+    aside = tmp_path / "sweep" / "unfinished" / "random-s0-1" / "config.yaml"
+    assert aside.read_text() == "what the first start left" and "batch_sampler" in left.read_text()
 
 
 def test_a_sweep_is_not_started_twice_at_once(

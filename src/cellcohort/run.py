@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import sys
 import traceback
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -44,6 +46,19 @@ def strategy(axes: Mapping[str, Any]) -> str:
     return "-".join(sorted(axes)) or "random"
 
 
+def set_aside(directory: Path) -> None:
+    """Move what a job left unfinished to ``unfinished/`` beside its directory, so that it can be done again there."""
+    aside = directory.parent / "unfinished"
+    aside.mkdir(exist_ok=True)
+    before = sum(path.name.rpartition("-")[0] == directory.name for path in aside.iterdir())
+    directory.rename(aside / f"{directory.name}-{before + 1}")
+
+
+def requeued() -> bool:
+    """Whether this is a job of a sweep that SLURM stopped, as it does to let others go first, and now begins again."""
+    return HydraConfig.get().mode == RunMode.MULTIRUN and int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+
+
 def stamp() -> str:
     """A name that no other launch has and all ranks of this one share: ``<day>/<time>-<four characters>``."""
     return Launch.here().agree(lambda: f"{datetime.now():%Y-%m-%d/%H-%M-%S}-{secrets.token_hex(2)}")
@@ -61,7 +76,8 @@ class Run:
     Entering it writes ``config.yaml``, resolved, into the run directory. Leaving it finishes the W&B
     run with the right exit code, ends the process group and, if all went well, leaves the file
     ``finished`` and prints ``run: <directory>``; an error is kept in ``error-rank<rank>.txt``. Nothing
-    is left over, so that jobs can follow each other in one process.
+    is left over, so that jobs can follow each other in one process. A job of a sweep that SLURM stopped
+    and begins again moves what it left to ``unfinished/`` of the sweep.
 
     Parameters
     ----------
@@ -100,6 +116,9 @@ class Run:
 
     def __enter__(self) -> Run:
         if self.rank == 0:
+            if requeued() and not (self.directory / FINISHED).exists() and (self.directory / "config.yaml").exists():
+                set_aside(self.directory)
+                self.directory.mkdir()
             try:
                 with open(self.directory / "config.yaml", "x", encoding="utf-8") as file:
                     file.write(OmegaConf.to_yaml(self._config, resolve=True))

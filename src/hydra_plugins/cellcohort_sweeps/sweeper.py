@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException, ConfigCompositionException
 from omegaconf import OmegaConf, open_dict
 
-from cellcohort.run import FINISHED, digest
+from cellcohort.listing import listed
+from cellcohort.run import FINISHED, digest, set_aside
 
 NAMED_ANYWAY = ("sampler", "seed", "run_name")  # a run name tells them without being asked
 
@@ -57,7 +58,7 @@ class ResumableSweeper(BasicSweeper):
         ------
         CompactHydraException
             Jobs failed; jobs would share a directory, or have one that holds a finished job of other options;
-            or the sweep is running already.
+            finished jobs ran in another number of processes; or the sweep is running already.
         """
         if self.config is None or self.hydra_context is None or self.launcher is None:
             raise RuntimeError("a sweeper needs setup() before sweep().")
@@ -69,7 +70,7 @@ class ResumableSweeper(BasicSweeper):
         directory.mkdir(parents=True, exist_ok=True)
         with _alone(directory), _wandb_group(directory.name):
             OmegaConf.save(self.config, directory / "multirun.yaml")
-            waiting = _unfinished(jobs, directory)
+            waiting = _unfinished(jobs, directory, getattr(self.launcher, "world_size", 1))
             print(f"sweep: {directory} ({len(jobs)} jobs, {len(jobs) - len(waiting)} finished before)", flush=True)
             if not waiting:
                 return []
@@ -162,7 +163,7 @@ def _safe(value: str) -> str:
     return re.sub(r"[^A-Za-z0-9.+-]+", "_", value).strip("_")
 
 
-def _unfinished(jobs: Sequence[Job], directory: Path) -> list[Job]:
+def _unfinished(jobs: Sequence[Job], directory: Path, world_size: int) -> list[Job]:
     """The jobs that have still to be run; their directories are cleared of what an earlier start left."""
     finished = {path.read_text(encoding="utf-8"): path.parent.name for path in directory.glob(f"*/{FINISHED}")}
     waiting = [job for job in jobs if job.digest not in finished]
@@ -172,12 +173,31 @@ def _unfinished(jobs: Sequence[Job], directory: Path) -> list[Job]:
             f"{directory} holds finished jobs of the same name but other options, or of another version: "
             f"{', '.join(taken)}; choose another hydra.sweep.dir."
         )
+    if waiting:
+        _refuse_other_world_size(directory, sorted(finished.values()), world_size)
     for job in waiting:
         if (directory / job.name / "config.yaml").exists():
-            aside = directory / "unfinished"
-            aside.mkdir(exist_ok=True)
-            os.rename(directory / job.name, aside / f"{job.name}-{len(list(aside.glob(f'{job.name}-*'))) + 1}")
+            set_aside(directory / job.name)
     return waiting
+
+
+def _refuse_other_world_size(directory: Path, finished: Sequence[str], world_size: int) -> None:
+    """Keep jobs of other numbers of processes out of one sweep: their steps hold other numbers of cells."""
+    from cellcohort.ledger import read_about  # here, since Hydra reads this file at every start
+
+    by_size: dict[int, list[str]] = {}
+    for name in finished:
+        with suppress(FileNotFoundError):  # a job whose composition was not kept
+            by_size.setdefault(read_about(directory / name)["world_size"], []).append(name)
+    for size, names in by_size.items():
+        if size != world_size:
+            torchrun = f"hydra/launcher=torchrun hydra.launcher.nproc_per_node={size}"
+            as_before = f"with {torchrun}" if size > 1 else "without hydra/launcher=torchrun"
+            raise CompactHydraException(
+                f"{directory} holds finished jobs of world size {size} ({listed(names, 5)}), and this would add some "
+                f"of world size {world_size}, whose steps hold another number of cells: the two cannot be compared. "
+                f"Go on as it was begun, {as_before}, or choose another hydra.sweep.dir."
+            )
 
 
 @contextmanager

@@ -40,6 +40,15 @@ class TorchrunLauncher(Launcher):
         self.config: Any = None
         self.hydra_context: Any = None
 
+    @property
+    def world_size(self) -> int:
+        """Processes of a job, as a number."""
+        if isinstance(self.nproc_per_node, int):
+            return self.nproc_per_node
+        from torch.distributed.run import determine_local_world_size  # here, since Hydra reads this file at every start
+
+        return int(determine_local_world_size(self.nproc_per_node))
+
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Take what Hydra gives; the task itself is what the script runs when torchrun starts it."""
         self.config, self.hydra_context = config, hydra_context
