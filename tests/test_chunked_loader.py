@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import anndata
 import numpy as np
 import pandas as pd
 import pytest
@@ -252,6 +253,34 @@ def test_inputs_that_no_preparation_looked_at_are_looked_at_as_they_are_read(tmp
     batches = iter(make_loader(dataset, BatchSampler(dataset.cells, batch_size=200)))
     with pytest.raises(ValueError, match=r"cells\.zarr: a batch has inputs that are missing or infinite"):
         next(batches)
+
+
+def test_cells_without_a_label_are_refused_or_labelled(tmp_path: Path) -> None:
+    adata = cells(200)
+    adata.obs["condition"] = adata.obs["condition"].astype(object)
+    adata.obs.iloc[::5, adata.obs.columns.get_loc("condition")] = None
+    adata.obs.iloc[3, adata.obs.columns.get_loc("hours")] = np.nan
+    path = write(adata, tmp_path / "cells.zarr")
+    with pytest.raises(ValueError, match=r"'condition' in 40 of 200 rows.* use data\.missing=label, which makes"):
+        load_anndata(path)
+    column = load_anndata(path, missing="label").cells.column("condition")
+    assert column.labels == ("drug", "missing", "mock") and (np.flatnonzero(column.codes == 1) % 5 == 0).all()
+    with pytest.raises(ValueError, match=r"missing values: 'hours' in 1 of 200 rows\. Fill or drop these rows\.$"):
+        load_anndata(path, {"hours": "hours"}, missing="label")
+    patches = prepared_patches(tmp_path)
+    with pytest.raises(ValueError, match=r"'lineage' in 4 of 60 rows\. Fill or drop these rows\.$"):
+        load_patches(patches, missing="label")
+    assert load_patches(patches, missing="label", pair_by="track").cells.column("condition").labels == ("a", "missing")
+    with pytest.raises(ValueError, match=r"'condition' in 7 of 60 rows.*data\.missing=label"):
+        load_patches(patches, pair_by="track")
+
+
+def prepared_patches(folder: Path) -> Path:
+    """Patches without a condition in 7 rows and without a lineage in 4, as an AnnData in zarr."""
+    obs = pd.DataFrame({"experiment": "e", "condition": "a", "hours": np.arange(60.0), "track": "t", "lineage": "l"})
+    obs.loc[:6, "condition"], obs.loc[:3, "lineage"] = None, None
+    patches = {"patches": np.zeros((60, 1, 1, 4, 4), np.float32)}
+    return write(anndata.AnnData(obs=obs.set_index(obs.index.astype(str)), obsm=patches), folder / "patches.zarr")
 
 
 @pytest.mark.parametrize(

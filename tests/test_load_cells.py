@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hydra import compose, initialize_config_dir
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
 
 from cellcohort.anchors import TrackCells
 from cellcohort.data import demo, tracks
 from cellcohort.data.demo import load_demo
 from cellcohort.data.tracks import load_cells, load_tracks
+from cellcohort.preview.cells import training_cells
 from cellcohort.split import split
 
 MAPPED = {"features": ["area"]}
@@ -41,8 +45,8 @@ def labels(cells: Any, role: str) -> list[Any]:
 @pytest.mark.parametrize("name", ["cells.parquet", "cells.csv", "cells.csv.gz"])
 @pytest.mark.parametrize("options", [{}, {"positive": "track"}, {"positive": "view"}, {"tau_hours": (2.0, 3.0)}])
 def test_they_are_those_of_the_windows_and_split_alike(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
-    path = saved(tmp_path, name)
-    whole, bare = load_tracks(path, MAPPED, 30, **options), load_cells(path, MAPPED, 30, **options)
+    path, mapped = saved(tmp_path, name), MAPPED | {"condition": "dose"}  # two tracks of each, so that one is held out
+    whole, bare = load_tracks(path, mapped, 30, **options), load_cells(path, mapped, 30, **options)
     assert len(bare) == len(whole) == (72 if options.get("positive") != "track" else 64)
     for one, other in zip(
         (whole, *split(whole, fraction=0.3), *split(whole, by="experiment", held_out=["a"])),
@@ -110,6 +114,73 @@ def test_a_missing_label_stays_missing(tmp_path: Path) -> None:
         load_cells(saved(tmp_path, frame=frame), interval_minutes=30, merge_labels={"dose": {1: 0}}).cells.column(
             "dose"
         )
+
+
+@pytest.mark.parametrize("name", ["cells.parquet", "cells.csv"])
+def test_rows_without_experiment_or_condition_are_refused_or_labelled(tmp_path: Path, name: str) -> None:
+    frame = table().reset_index(drop=True)
+    rows = frame.index[(frame["experiment"] == "b") & (frame["track"] == 1)]
+    frame.loc[rows, "experiment"], frame.loc[frame["condition"] == "mock", "condition"] = None, None
+    path = saved(tmp_path, name, frame)
+    told = r"'experiment' in 9 of 72 rows, 'condition' in 18 of 72 rows.* data\.missing=label, which"
+    for load in (load_cells, load_tracks):
+        with pytest.raises(ValueError, match=told):
+            load(path, MAPPED, 30)
+        with pytest.raises(ValueError, match="missing='drop' is not a choice"):
+            load(path, MAPPED, 30, missing="drop")  # type: ignore[arg-type]
+        cells = load(path, MAPPED, 30, {"a": 0, "b": 0, "missing": 100}, missing="label").cells
+        assert cells.column("experiment").labels == ("a", "b", "missing")
+        assert cells.column("condition").labels == ("GEM", "Gem", "gem ", "missing")
+        alone = cells.column("experiment").codes == 2
+        assert alone.sum() == 9 and cells.hours is not None and np.array_equal(alone, cells.hours >= 100)
+        assert {label for label, is_alone in zip(labels(cells, "track"), alone, strict=True) if is_alone} == {
+            "missing/1"
+        }
+        assert labels(cells, "condition").count("missing") == 18
+        for needed in ("time", "track"):
+            holes = frame.assign(**{needed: frame[needed].where(frame.index > 4)})
+            with pytest.raises(
+                ValueError, match=rf"missing values: '{needed}' in 5 of 72 rows\. Fill or drop these rows\.$"
+            ):
+                load(saved(tmp_path, name, holes), MAPPED, 30, missing="label")
+        saved(tmp_path, name, frame)
+
+
+def test_no_value_is_neither_above_a_threshold_nor_at_or_below_it(tmp_path: Path) -> None:
+    frame = table()
+    path = saved(tmp_path, frame=frame.assign(dye=frame["dye"].where(frame["time"] != 2)))
+    mapped = MAPPED | {"condition": {"column": "dye", "above": 40, "labels": ["alive", "dead"]}}
+    for load in (load_cells, load_tracks):
+        with pytest.raises(ValueError, match=r"'dye' in 8 of 72 rows.* data\.missing=label"):
+            load(path, mapped, 30)
+        cells = load(path, mapped, 30, missing="label").cells
+        assert cells.column("condition").labels == ("alive", "dead", "missing")
+        assert cells.hours is not None
+        told = np.select([cells.hours == 1.0, cells.hours > 2.0], ["missing", "dead"], "alive")
+        assert labels(cells, "condition") == told.tolist()
+
+
+def test_the_preview_takes_missing_labels_as_training_does(tmp_path: Path) -> None:
+    frame = table()
+    path = saved(tmp_path, frame=frame.assign(condition=np.where(frame["track"] < 2, None, "mock")))
+    line = ["data=tracks", f"data.path={path}", "data.interval_minutes=30", "data.columns.features=[area]"]
+    line += ["sampler=condition", "batch_sampler.batch_size=8"]
+
+    def made(*more: str) -> Any:
+        with initialize_config_dir(str(Path(__file__).parents[1] / "conf"), version_base="1.3"):
+            return compose("train", [*line, *more])
+
+    with pytest.raises(ValueError, match=r"'condition' in 36 of 72 rows.*data\.missing=label"):
+        training_cells(made())
+    with pytest.raises(InstantiationException, match=r"data\.missing=label"):
+        instantiate(made().data)
+    config = made("data.missing=label")
+    cells, _ = training_cells(config)
+    training, _ = instantiate(config.split, instantiate(config.data))
+    assert labels(cells, "condition") == labels(training.cells, "condition")
+    for each in (cells, training.cells):
+        batch = instantiate(config.batch_sampler, each).batch(0, 0)
+        assert sorted(labels(each.take(batch), "condition")) == ["missing"] * 4 + ["mock"] * 4
 
 
 @pytest.mark.parametrize(

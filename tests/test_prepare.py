@@ -352,6 +352,31 @@ def test_options_out_of_range_are_refused(tmp_path: Path, options: dict[str, Any
     assert not (tmp_path / "out.partial").exists()
 
 
+def test_cells_without_a_label_are_refused_or_a_stratum_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adata = cells(60)
+    adata.obs["condition"] = adata.obs["condition"].astype(object)
+    adata.obs.iloc[::6, adata.obs.columns.get_loc("condition")] = None
+    path = write(adata, tmp_path / "cells.h5ad")
+    line = [f"source.path={path}", "prepare.out=cells.zarr", "prepare.group_by=[condition]", "prepare.chunk_rows=16"]
+    monkeypatch.chdir(tmp_path)
+
+    def run(*more: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["scripts/prepare.py", *line, *more])
+        runpy.run_path(str(ROOT / "scripts" / "prepare.py"), run_name="__main__")
+
+    with pytest.raises(SystemExit):
+        run()
+    assert "'condition' in 10 of 60 rows" in (said := capsys.readouterr().err) and "prepare.missing=label" in said
+    with pytest.raises(ValueError, match=r"'condition' in 10 of 60 rows\. Fill or drop these rows\.$"):
+        stored_order(adata.obs, ["experiment"], together="condition", missing="label")
+    run("prepare.missing=label")
+    obs = Store(tmp_path / "cells.zarr").obs()
+    alone = np.flatnonzero(obs["condition"].isna())
+    assert len(alone) == 10 and np.ptp(alone) == 9 and " 10  missing" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("path", "error", "said"),
     [

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cellcohort.listing import listed
-
-MISSING_LABEL = "missing"
+from cellcohort.missing import MISSING_LABEL, Missing, refuse_missing
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class CellTable:
         roles: dict[str, str],
         columns: dict[str, Column],
         hours: np.ndarray | None,
-        missing: Literal["error", "label"],
+        missing: Missing,
         rows: np.ndarray | None = None,
     ) -> None:
         self._frame, self._roles, self._columns, self._missing = frame, roles, columns, missing
@@ -82,7 +81,7 @@ class CellTable:
         condition: str | None = "condition",
         hours: str | None = "hours_post_infection",
         track: str | None = None,
-        missing: Literal["error", "label"] = "error",
+        missing: Missing = "error",
     ) -> CellTable:
         """Validate a table with one row per cell.
 
@@ -105,21 +104,13 @@ class CellTable:
         ValueError
             A named column is not there, has missing values, or hours are not finite numbers.
         """
-        if missing not in ("error", "label"):
-            raise ValueError(f"missing={missing!r} is not a choice; use 'error' or 'label'.")
         if len(frame) == 0:
             raise ValueError("the table has no rows, so there is no cell to sample.")
         named = {"experiment": experiment, "condition": condition, "track": track}
         roles = {role: name for role, name in named.items() if name is not None}
         for role, name in {**roles, **({"hours": hours} if hours is not None else {})}.items():
             _require(frame, role, name)
-        holes = {name: int(frame[name].isna().sum()) for name in [*roles.values(), hours] if name is not None}
-        if missing == "error" and any(holes.values()):
-            found = ", ".join(f"{name!r} in {n} of {len(frame)} rows" for name, n in holes.items() if n)
-            raise ValueError(
-                f"missing values: {found}. Fill or drop these rows, or pass missing='label' "
-                "to sample them under a label of their own."
-            )
+        refuse_missing(frame, (), [*roles.values(), hours], missing, "CellTable.from_frame(..., missing='label')")
         columns = {role: _code(frame[name], missing) for role, name in roles.items()}
         return cls(frame, roles, columns, None if hours is None else _hours(frame[hours]), missing)
 
@@ -192,7 +183,8 @@ def _code(values: pd.Series, missing: str) -> Column:
         if missing == "error":
             raise ValueError(
                 f"missing values: {values.name!r} in {int(holes.sum())} of {len(values)} rows. "
-                "Fill or drop these rows, or make the table with missing='label'."
+                "Fill or drop these rows, or make them a label of their own with data.missing=label, in code "
+                "CellTable.from_frame(..., missing='label')."
             )
         if MISSING_LABEL in labels:
             raise ValueError(

@@ -13,6 +13,7 @@ import pandas as pd
 
 from cellcohort.cells import CellTable
 from cellcohort.listing import listed
+from cellcohort.missing import MISSING_LABEL, Missing, refuse_missing
 
 COLUMNS: Mapping[str, Any] = MappingProxyType(
     {
@@ -71,16 +72,16 @@ class Roles:
         """The column whose groups no split cuts in two."""
         return "lineage" if "lineage" in self.named else "track"
 
-    def check(self, table: pd.DataFrame) -> None:
+    def check(self, table: pd.DataFrame, missing: Missing) -> None:
         """Raise ValueError where the table lacks a column or a value, or has a name twice."""
         named, features = self.named, self.features
         there = ", ".join(map(str, table.columns))
         if absent := [key for key in ("time", "track") if key not in named]:
             raise ValueError(f"columns.{absent[0]} is null; name the column that holds it: the table has {there}.")
         wanted = {**{f"{key}={name!r}": name for key, name in named.items()}, **{f"feature {f!r}": f for f in features}}
-        if missing := [what for what, name in wanted.items() if name not in table.columns]:
+        if lacking := [what for what, name in wanted.items() if name not in table.columns]:
             raise ValueError(
-                f"{', '.join(missing)}: no such column; the table has {there}. Name these in data.columns."
+                f"{', '.join(lacking)}: no such column; the table has {there}. Name these in data.columns."
             )
         if twice := sorted(
             {str(n) for n in wanted.values() if list(table.columns).count(n) > 1 or features.count(n) > 1}
@@ -91,9 +92,10 @@ class Roles:
                 f"{', '.join(mapped)}: mapped in data.columns, so the model must not see it; take it out of "
                 "the features."
             )
-        if holes := {name: n for name in named.values() if (n := int(table[name].isna().sum()))}:
-            counts = ", ".join(f"{name!r} in {n} of {len(table)} rows" for name, n in holes.items())
-            raise ValueError(f"missing values in mapped columns: {counts}. Fill or drop these rows.")
+        labels = [named.get("experiment"), named.get("condition")]
+        refuse_missing(
+            table, [name for name in named.values() if name not in labels], labels, missing, "data.missing=label"
+        )
 
 
 def cells_of(
@@ -102,6 +104,7 @@ def cells_of(
     interval_minutes: float | None,
     start_hours: float | Mapping[Any, float] = 0.0,
     merge_labels: Mapping[str, Mapping[Any, Any]] | None = None,
+    missing: Missing = "error",
 ) -> tuple[CellTable, np.ndarray]:
     """The cells of a table of tracks, and the row of the table that each comes from.
 
@@ -109,7 +112,7 @@ def cells_of(
     ----------
     table : pandas.DataFrame
         With the columns that :meth:`Roles.check` wants; its feature columns are left out of the cells.
-    interval_minutes, start_hours, merge_labels
+    interval_minutes, start_hours, merge_labels, missing
         As for :func:`cellcohort.data.tracks.load_tracks`.
 
     Returns
@@ -118,14 +121,14 @@ def cells_of(
         Sorted by experiment, track and time.
     rows : numpy.ndarray of int, shape (n_cells,)
     """
-    roles.check(table)
+    roles.check(table, missing)
     named = roles.named
     table = _merged(table, roles, merge_labels or {})
     hours = _hours(table, named, interval_minutes, start_hours)
-    track = _told_apart(table, named.get("experiment"), named["track"])
+    track = _told_apart(table, named.get("experiment"), named["track"], missing)
     derived: dict[str, Any] = {"hours": hours, "track": track}
     if "lineage" in named:
-        derived["lineage"] = _told_apart(table, named.get("experiment"), named["lineage"])
+        derived["lineage"] = _told_apart(table, named.get("experiment"), named["lineage"], missing)
     condition = named.get("condition")
     if roles.threshold is not None:
         derived["condition"], condition = _above(table, roles.threshold), "condition"
@@ -135,7 +138,8 @@ def cells_of(
     rows = np.lexsort((hours, track.codes))
     frame = table.drop(columns=roles.features, errors="ignore").assign(**derived).iloc[rows].reset_index(drop=True)
     _check_rows(frame, named)
-    return CellTable.from_frame(frame, named.get("experiment"), condition, hours="hours", track="track"), rows
+    cells = CellTable.from_frame(frame, named.get("experiment"), condition, "hours", "track", missing)
+    return cells, rows
 
 
 def _merged(table: pd.DataFrame, roles: Roles, merge_labels: Mapping[str, Mapping[Any, Any]]) -> pd.DataFrame:
@@ -179,7 +183,8 @@ def _hours(
         return float(start_hours) + time * (interval_minutes / 60)
     if "experiment" not in named:
         raise ValueError("start_hours by experiment, but columns.experiment is null; give one number.")
-    labels = table[named["experiment"]]
+    labels = table[named["experiment"]].astype(object)
+    labels = labels.where(labels.notna(), MISSING_LABEL)
     present = labels.unique().tolist()
     if set(present) != set(start_hours):
         raise ValueError(
@@ -188,9 +193,9 @@ def _hours(
     return labels.map(dict(start_hours)).to_numpy(np.float64) + time * (interval_minutes / 60)
 
 
-def _told_apart(table: pd.DataFrame, experiment: str | None, name: str) -> pd.Categorical:
+def _told_apart(table: pd.DataFrame, experiment: str | None, name: str, missing: Missing) -> pd.Categorical:
     """Labels that differ between experiments, in the order of experiments and then of ids."""
-    cells = CellTable.from_frame(table, experiment=experiment, condition=None, hours=None)
+    cells = CellTable.from_frame(table, experiment=experiment, condition=None, hours=None, missing=missing)
     column = cells.column([name] if experiment is None else [experiment, name])
     labels = ["/".join(map(str, parts)) for parts in column.labels]
     if len(set(labels)) < len(labels):
@@ -211,8 +216,9 @@ def _threshold_column(threshold: Mapping[str, Any]) -> str:
 
 
 def _above(table: pd.DataFrame, threshold: Mapping[str, Any]) -> pd.Categorical:
-    above = numbers(table, threshold["column"]) > threshold["above"]
-    return pd.Categorical.from_codes(above.astype(np.int8), pd.Index(list(threshold["labels"])))
+    value = numbers(table, threshold["column"])
+    code = np.where(np.isnan(value), -1, value > threshold["above"])  # -1 stands for a missing label
+    return pd.Categorical.from_codes(code, pd.Index(list(threshold["labels"])))
 
 
 def numbers(table: pd.DataFrame, name: str) -> np.ndarray:

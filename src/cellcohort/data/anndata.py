@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cellcohort.cells import CellTable
+from cellcohort.missing import Missing, refuse_missing
 from cellcohort.samples import Views
 from cellcohort.store import Store
 from cellcohort.stored import StoredCells
@@ -23,6 +24,7 @@ CHUNK = "stored_chunk"
 def load_anndata(
     path: str | Path | None = None,
     columns: Mapping[str, Any] = COLUMNS,
+    missing: Missing = "error",
     layer: str | None = None,
     augment: Views = ExpressionViews(),  # noqa: B008  # frozen
 ) -> StoredCells:
@@ -36,6 +38,9 @@ def load_anndata(
     columns : mapping
         Which column of obs is what; what is not named keeps its default. ``experiment``, ``condition``,
         ``hours`` and ``track``, each None where there is none.
+    missing : {"error", "label"}
+        What cells without an experiment or a condition do: "error" refuses them and gives their number; "label"
+        makes them an experiment or a condition of their own, named "missing".
     layer : str, optional
         The layer that holds the profiles; None reads ``X``.
     augment : callable
@@ -56,7 +61,7 @@ def load_anndata(
     store = opened(path, layer)
     if len(store.shape) != 1:
         raise ValueError(f"{path} holds inputs of shape {store.shape}, no profiles; read it with data=patches.")
-    return StoredCells(store, *labelled(store, {**COLUMNS, **columns}), augment)
+    return StoredCells(store, *labelled(store, {**COLUMNS, **columns}, missing), augment)
 
 
 def opened(path: str | Path | None, layer: str | None = None) -> Store:
@@ -66,13 +71,17 @@ def opened(path: str | Path | None, layer: str | None = None) -> Store:
     return Store(Path(path), layer)
 
 
-def labelled(store: Store, columns: Mapping[str, Any]) -> tuple[CellTable, str]:
-    """The cells of a store, and which column a split must not cut."""
+def labelled(
+    store: Store, columns: Mapping[str, Any], missing: Missing, needed: Sequence[str | None] = ()
+) -> tuple[CellTable, str]:
+    """The cells of a store, and which column a split must not cut; hours, tracks and `needed` must be whole."""
     known = ("experiment", "condition", "hours", "track")
     if unknown := [role for role in columns if role not in known]:
         raise ValueError(f"data.columns has {unknown[0]!r}, which means nothing; use {', '.join(known)}.")
     obs = store.obs()
     if CHUNK in obs.columns:
         raise ValueError(f"{store.path}: obs has a column {CHUNK!r}, which is needed to hold chunks out; rename it.")
+    labels = (columns["experiment"], columns["condition"])
+    refuse_missing(obs, (columns["hours"], columns["track"], *needed), labels, missing, "data.missing=label")
     obs[CHUNK] = (np.arange(len(obs)) // store.chunk_rows).astype(np.int32)
-    return CellTable.from_frame(obs, **columns), "track" if columns.get("track") else CHUNK
+    return CellTable.from_frame(obs, **columns, missing=missing), "track" if columns.get("track") else CHUNK

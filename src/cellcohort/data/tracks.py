@@ -12,6 +12,7 @@ import pandas as pd
 
 from cellcohort.anchors import Positive, TrackCells, anchor_cells
 from cellcohort.augment import LIGHT, Augment
+from cellcohort.missing import Missing
 from cellcohort.roles import COLUMNS, Roles, cells_of, numbers
 from cellcohort.table import read_table
 
@@ -27,6 +28,7 @@ def load_tracks(
     interval_minutes: float | None = None,
     start_hours: float | Mapping[Any, float] = 0.0,
     merge_labels: Mapping[str, Mapping[Any, Any]] | None = None,
+    missing: Missing = "error",
     log1p: Sequence[str] = (),
     frames: int = 6,
     tau_hours: Sequence[float] = (0.5, 2.0),
@@ -57,6 +59,9 @@ def load_tracks(
     merge_labels : mapping of str to mapping of label to label, optional
         Other names for labels, by role or column, which merges spellings of one name:
         ``{"condition": {"GEM": "Gem"}}``.
+    missing : {"error", "label"}
+        What rows without an experiment or a condition do: "error" refuses them and gives their number; "label"
+        makes them an experiment or a condition of their own, named "missing", also where a threshold has no value.
     log1p : sequence of str
         Features to be read as log(1 + x), for those with a long tail.
     frames, tau_hours, positive, augment, seed
@@ -72,14 +77,15 @@ def load_tracks(
     Raises
     ------
     FileNotFoundError, ValueError
-        The file or a mapped column is not there; rows have no experiment, condition, time, track or
-        lineage; features are not numbers or have missing values; a (track, time) is there twice.
+        The file or a mapped column is not there; rows have no time, track or lineage, or no experiment or
+        condition with ``missing="error"``; features are not numbers or have missing values; a (track, time)
+        is there twice.
     """
     from cellcohort.windows import TrackWindows  # here, so that `load_cells` does not wait for torch
 
     roles = Roles.of(columns)
     table = read_table(path, {*roles.named.values(), *roles.features})
-    cells, rows = cells_of(table, roles, interval_minutes, start_hours, merge_labels)
+    cells, rows = cells_of(table, roles, interval_minutes, start_hours, merge_labels, missing)
     _check_features(table, roles)
     values = _features(table, roles.features, log1p)[rows]
     return TrackWindows(cells, values, roles.features, frames, tau_hours, positive, augment, seed, roles.whole)
@@ -91,6 +97,7 @@ def load_cells(
     interval_minutes: float | None = None,
     start_hours: float | Mapping[Any, float] = 0.0,
     merge_labels: Mapping[str, Mapping[Any, Any]] | None = None,
+    missing: Missing = "error",
     tau_hours: Sequence[float] = (0.5, 2.0),
     positive: Positive = "track_or_view",
     also: Sequence[str] = (),
@@ -99,7 +106,7 @@ def load_cells(
 
     Parameters
     ----------
-    path, columns, interval_minutes, start_hours, merge_labels, tau_hours, positive
+    path, columns, interval_minutes, start_hours, merge_labels, missing, tau_hours, positive
         As for :func:`load_tracks`. The features that `columns` lists are not looked at, and need not be there.
     also : sequence of str
         Columns to read beside those that `columns` and `merge_labels` name.
@@ -112,9 +119,8 @@ def load_cells(
     roles = replace(Roles.of(columns), features=[])
     named = set(roles.named.values())
     beside = {*also, *(merge_labels or ())} - roles.derived - set(roles.named)
-    cells, _ = cells_of(
-        read_table(path, named, only=named | beside), roles, interval_minutes, start_hours, merge_labels
-    )
+    table = read_table(path, named, only=named | beside)
+    cells, _ = cells_of(table, roles, interval_minutes, start_hours, merge_labels, missing)
     return anchor_cells(cells, tau_hours, positive, roles.whole)
 
 

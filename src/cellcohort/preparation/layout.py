@@ -8,12 +8,17 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
+from cellcohort.missing import Missing, refuse_missing
 from cellcohort.sampling.batch_sampler import whole
 from cellcohort.sampling.keyed import key_of, uniform
 
 
 def stored_order(
-    obs: pd.DataFrame, group_by: Sequence[str], together: str | None = None, seed: int = 0
+    obs: pd.DataFrame,
+    group_by: Sequence[str],
+    together: str | None = None,
+    seed: int = 0,
+    missing: Missing = "error",
 ) -> tuple[np.ndarray, dict[str, int]]:
     """Rows of `obs` in the order in which they are to be stored.
 
@@ -32,6 +37,9 @@ def stored_order(
         experiments apart.
     seed : int
         Key of the shuffle.
+    missing : {"error", "label"}
+        What cells without a label of `group_by` do: "error" refuses them and gives their number; "label" makes
+        them strata of their own, with the label "missing".
 
     Returns
     -------
@@ -43,12 +51,13 @@ def stored_order(
     Raises
     ------
     ValueError
-        A column is not there, or has missing values.
+        A column is not there, or has missing values; `together` may have none.
     """
     whole("seed", seed, 0)
     if isinstance(group_by, str):
         raise ValueError(f"group_by={group_by!r} must be a list of columns; use [{group_by}].")
-    cells = CellTable.from_frame(obs, experiment=None, condition=None, hours=None)
+    refuse_missing(obs, [together], group_by, missing, "prepare.missing=label")
+    cells = CellTable.from_frame(obs, experiment=None, condition=None, hours=None, missing=missing)
     rows = np.arange(len(cells))
     stratum, sizes = np.zeros(len(cells), int), {"all": len(cells)}
     if group_by:

@@ -17,6 +17,7 @@ from annbatch.io import V1_ENCODING
 from dask.distributed import Client, LocalCluster, as_completed
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from cellcohort.missing import Missing
 from cellcohort.preparation.layout import stored_order
 from cellcohort.preparation.plan import Plan, digest, sized
 from cellcohort.preparation.work import cut, gather
@@ -39,6 +40,7 @@ def prepare(
     seed: int = 0,
     cluster: str | None = None,
     threads: int = 2,
+    missing: Missing = "error",
 ) -> Store:
     """Write the cells of a source as a store that can be sampled in runs of rows.
 
@@ -56,7 +58,7 @@ def prepare(
     source : Source
     out : path
         Directory of the store; its name ends in ``.zarr``.
-    group_by, together, seed
+    group_by, together, seed, missing
         Decide the order: see :func:`~cellcohort.preparation.stored_order`.
     chunk_rows, shard_rows : int
         Cells per chunk, the least that is read at once, and per file.
@@ -83,7 +85,7 @@ def prepare(
         raise ValueError(f"out={out} must name the directory to write, ending in .zarr, such as outputs/cells.zarr.")
     count("threads", threads, 1)
     out = Path(out)
-    order, sizes = stored_order(source.obs, group_by, together, seed)
+    order, sizes = stored_order(source.obs, group_by, together, seed, missing)
     options = {"group_by": list(group_by), "together": together, "seed": seed}
     row_bytes = 4 * int(np.prod(source.shape))  # of dense rows; sparse ones are fewer
     plan = sized(out.with_suffix(".partial"), len(order), row_bytes, chunk_rows, shard_rows, dataset_rows)

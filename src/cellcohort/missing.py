@@ -1,0 +1,44 @@
+"""Missing values of a table: refused with their number, or a label of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import pandas as pd
+
+Missing = Literal["error", "label"]
+MISSING_LABEL = "missing"
+
+
+def refuse_missing(
+    frame: pd.DataFrame,
+    needed: Iterable[str | None],
+    labels: Iterable[str | None],
+    missing: Missing,
+    remedy: str,
+) -> None:
+    """Raise ValueError, with counts, where columns of a table have missing values.
+
+    Parameters
+    ----------
+    needed, labels : iterable of str or None
+        Columns that may have none at all, and those that may with ``missing="label"``; what the table lacks is
+        left to others.
+    missing : {"error", "label"}
+    remedy : str
+        How the reader of the message says ``missing="label"``.
+    """
+    if missing not in get_args(Missing):
+        raise ValueError(f"missing={missing!r} is not a choice; use 'error' or 'label'.")
+    columns = {**dict.fromkeys(labels, True), **dict.fromkeys(needed, False)}  # whether a label may stand for it
+    holes = {
+        name: int(frame[name].isna().sum())
+        for name, may in columns.items()
+        if name in frame.columns and not (may and missing == "label")
+    }
+    counts = ", ".join(f"{name!r} in {n} of {len(frame)} rows" for name, n in holes.items() if n)
+    if counts:
+        may = " or ".join(repr(name) for name, n in holes.items() if n and columns[name])
+        or_label = f", or use {remedy}, which makes those without {may} a label of their own" if may else ""
+        raise ValueError(f"missing values: {counts}. Fill or drop these rows{or_label}.")
