@@ -38,11 +38,11 @@ def main(config: DictConfig) -> None:
         composition = instantiate(config.composition, sampler, run.directory)
         trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=[checkpoint, composition])
         launch.check(trainer, module, loader)
+        evaluation = instantiate(config.evaluation)  # here, so that a wrong option is told before training
         trainer.fit(module, loader, validation_loader, ckpt_path=config.resume)
 
         # evaluation: what the embedding tells of held-out cells
-        if config.evaluation and launch.go_on_alone():
-            evaluation = instantiate(config.evaluation)
+        if evaluation and launch.go_on_alone():
             results = evaluation(module, training, validation, trainer.strategy.root_device)
             results.write(run.directory)
             results.log(trainer.loggers, trainer.global_step)

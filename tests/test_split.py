@@ -88,6 +88,8 @@ def test_it_repeats_and_the_seed_decides() -> None:
         ({"by": "cell"}, "use 'track' or 'experiment'"),
         ({"fraction": 0.0}, "fraction=0.0"),
         ({"fraction": 1.0}, "fraction=1.0"),
+        ({"seed": "a"}, "seed='a' is out of range; it is a whole number >= 0"),
+        ({"seed": -1, "by": "experiment"}, "seed=-1 is out of range"),
         ({"by": "experiment", "held_out": ["1"]}, r"held_out=\['1'\]: no such experiment; the table has \[1, 2, 3\]"),
         ({"by": "experiment", "held_out": [1, 2, 3]}, "no cell is left for training"),
         ({"by": "experiment", "held_out": []}, "no cell is left for validation"),

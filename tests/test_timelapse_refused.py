@@ -196,6 +196,7 @@ def test_one_bare_plate_needs_its_entry_and_takes_its_files_from_beside_it(folde
         ({"tau_hours": (0.05, 0.4)}, "no cell has a cell of its lineage 0.05 to 0.4 hours later.*0.5 hours apart"),
         ({"tau_decay_hours": 0.0}, "tau_decay_hours=0.0"),
         ({"cache_megabytes": -1}, "cache_megabytes=-1"),
+        ({"seed": "a"}, "seed='a' is out of range; it is a whole number >= 0"),
     ],
 )
 def test_options_out_of_range_are_refused(folder: Path, options: dict[str, Any], said: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from cellcohort.anchors import TICKS, check_tau_hours, tau_ticks
 from cellcohort.augment import draws
+from cellcohort.sampling.batch_sampler import whole
 
 
 class Pairs:
@@ -26,14 +27,14 @@ class Pairs:
     Raises
     ------
     ValueError
-        The times are out of order or not finite.
+        The times are out of order or not finite, or the seed is no whole number from 0.
     """
 
     def __init__(self, codes: np.ndarray, hours: np.ndarray, tau_hours: Sequence[float], seed: int) -> None:
         check_tau_hours(tau_hours)
         ticks = np.rint((hours - hours.min()) * TICKS).astype(np.int64)
         self._low, self._high = tau_ticks(tau_hours)
-        self._seed, self._hours = seed, hours
+        self._seed, self._hours = whole("seed", seed, 0), hours
         self._clock = codes.astype(np.int64) * (int(ticks.max()) + self._high + 10) + ticks
 
     def draw(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:

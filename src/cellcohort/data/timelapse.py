@@ -11,6 +11,7 @@ import numpy as np
 from cellcohort.anchors import TrackCells
 from cellcohort.cells import CellTable
 from cellcohort.samples import Views
+from cellcohort.sampling.batch_sampler import whole
 from cellcohort.timelapse.collection import read_collection
 from cellcohort.timelapse.index import Border, Index, make_index
 from cellcohort.timelapse.patches import Patches
@@ -92,8 +93,9 @@ def load_timelapse(
     ReadError
         An image cannot be read.
     """
-    if cache_megabytes < 0 or seed < 0:
-        raise ValueError(f"cache_megabytes={cache_megabytes}, seed={seed}: both must be 0 or more.")
+    if cache_megabytes < 0:
+        raise ValueError(f"cache_megabytes={cache_megabytes} must be 0 or more.")
+    whole("seed", seed, 0)
     if positive == "self" and not getattr(augment, "changes", augment is not None):
         raise ValueError(
             "positive='self' without augment, or with all of it turned off, would pair cells with themselves; turn "

@@ -17,6 +17,7 @@ from cellcohort.evaluation.score import Score
 from cellcohort.evaluation.tracks import smoothness_scores
 from cellcohort.module import ContrastiveModule
 from cellcohort.samples import Samples
+from cellcohort.sampling.batch_sampler import whole
 from cellcohort.sampling.keyed import key_of, uniform
 
 MOST_POSITIVES = 2000
@@ -44,11 +45,9 @@ class Evaluation:
     """
 
     def __init__(self, max_cells: int = 20_000, permutations: int = 199, seed: int = 0) -> None:
-        if max_cells < 100 or permutations < 19 or seed < 0:
-            raise ValueError(
-                f"max_cells={max_cells}, permutations={permutations}, seed={seed}: use at least 100, 19 and 0."
-            )
-        self.max_cells, self.permutations, self.seed = max_cells, permutations, seed
+        self.max_cells = whole("max_cells", max_cells, 100)
+        self.permutations = whole("permutations", permutations, 19)
+        self.seed = whole("seed", seed, 0)
 
     def __call__(
         self,

@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
+from cellcohort.sampling.batch_sampler import whole
 from cellcohort.sampling.keyed import key_of, uniform
 from cellcohort.sources.anndata import AnnDataFiles
 
@@ -53,11 +54,12 @@ class Planted(AnnDataFiles):
         gain: float = 0.2,
         seed: int = 0,
     ) -> None:
-        if experiments < 2 or shift < 0 or gain < 0 or seed < 0:
+        if experiments < 2 or shift < 0 or gain < 0:
             raise ValueError(
-                f"experiments={experiments}, shift={shift}, gain={gain}, seed={seed}: the first must be at least 2, "
-                "the others 0 or more."
+                f"experiments={experiments}, shift={shift}, gain={gain}: the first must be at least 2, the others 0 or "
+                "more."
             )
+        whole("seed", seed, 0)
         super().__init__(path, layer)
         if "experiment" in super().obs.columns:
             raise ValueError("obs has a column 'experiment' already; prepare it as it is, with source=anndata.")
