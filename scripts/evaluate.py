@@ -1,4 +1,8 @@
-"""Score a run that was trained before: embed all cells, and probe the embedding of those that were held out."""
+"""Score a run that was trained before: embed all cells, and probe the embedding of those that were held out.
+
+Scores and embeddings are written to the run directory, where compare.py finds them. They do not reach the W&B
+run, which ended with the training; evaluate while training for scores on W&B.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,10 @@ def main(config: DictConfig) -> None:
     results = evaluation(run.module, run.training, run.validation)
     results.write(config.run, config.checkpoint)
     print(results.text())
+    if "wandb" in (run.config.get("logger") or {}):
+        print(
+            "These scores are in the run directory alone: the W&B run has those that the training ended with, if any."
+        )
     print(f"run: {config.run}", flush=True)
 
 

@@ -118,6 +118,12 @@ def test_evaluating_again_finds_the_same(run: Path, evaluate: Evaluate) -> None:
     assert said.splitlines()[-1] == f"run: {run}" and "condition_probe_across" in said
 
 
+def test_scores_made_later_say_that_they_do_not_reach_wandb(run: Path, evaluate: Evaluate) -> None:
+    assert "W&B" not in evaluate(f"run={run}")
+    changed(run, "logger.wandb", {"_target_": "lightning.pytorch.loggers.WandbLogger"})
+    assert "These scores are in the run directory alone: the W&B run has those" in evaluate(f"run={run}")
+
+
 def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:
     (run / "scores.csv").unlink()
     with pytest.raises(FileNotFoundError, match=r"python scripts/evaluate.py run=.*run"):
@@ -134,7 +140,8 @@ def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:
         (lambda run: shutil.rmtree(run), [], "no such directory"),
         (lambda run: os.truncate(run / "checkpoints" / "last.ckpt", 20_000), [], "last.ckpt cannot be loaded: "),
         (lambda run: (run / "checkpoints" / "last.ckpt").write_text(""), [], "last.ckpt cannot be loaded: "),
-        (lambda run: None, ["evaluation.max_cells=5"], "max_cells=5, permutations=19, seed=0: use at least 100"),
+        (lambda run: None, ["evaluation.max_cells=5"], "max_cells=5 is out of range; it is a whole number >= 100"),
+        (lambda run: None, ["evaluation.seed=a"], "seed='a' is out of range; it is a whole number >= 0"),
         (lambda run: None, ["checkpont=best"], "evaluation, run, checkpoint."),
         (lambda run: (run / "config.yaml").write_text("seed: 0\nda"), [], "is cut off: it needs data, split, module"),
     ],
@@ -152,6 +159,15 @@ def test_what_cannot_be_evaluated_is_refused(
         evaluate(f"run={run}", *arguments)
     assert stop.value.code == 1
     assert said in capsys.readouterr().err
+
+
+def test_a_wrong_option_of_the_evaluation_is_told_before_training(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        train("evaluation=default", "evaluation.max_cells=5", "hydra.run.dir=run")
+    assert "max_cells=5 is out of range" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_an_evaluation_of_nothing_is_refused(
