@@ -10,6 +10,7 @@ Everything goes to ``comparison/`` in the first directory: ``scores.csv`` (the t
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -56,5 +57,8 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has seen enough, as in `compare.py <sweep> | head`; every file is written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, FileNotFoundError) as error:
         sys.exit(f"error: {error}")

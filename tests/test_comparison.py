@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -328,6 +330,17 @@ def test_the_script_prints_the_table_and_leaves_it_as_csv_and_markdown(tmp_path:
     assert written["verdict"].tolist() == table_of(tmp_path / "sweep")["verdict"].tolist()
     assert (place / "scores.md").read_text().count("| probe") == 5
     call(tmp_path / "sweep")  # its own output is no run
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "sweep", {"random": {"probe": 0.5}}, seeds=1)
+    script = Path(__file__).parents[1] / "scripts" / "compare.py"
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, str(script), str(tmp_path / "sweep"), "--no-umap"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "") and (tmp_path / "sweep" / "comparison" / "report.html").exists()
 
 
 def test_the_script_says_what_is_wrong_in_one_line(tmp_path: Path, call: Call) -> None:

@@ -218,6 +218,18 @@ def test_a_wrong_command_line_is_refused_with_what_there_is(
     assert all(word in errors for word in said), errors
 
 
+@pytest.mark.parametrize(
+    ("arguments", "listed"), [(["sampler=temporal", "sampler.leaky=0.1"], True), (["model.hidden=3"], False)]
+)
+def test_a_list_is_offered_only_where_lists_are_taken(
+    shell: Shell, capfd: pytest.CaptureFixture[str], arguments: list[str], listed: bool
+) -> None:
+    with pytest.raises(SystemExit):
+        shell(*arguments)
+    errors = capfd.readouterr().err
+    assert ": choose it" in errors and ("alone or in a list" in errors) == listed
+
+
 def test_arguments_of_lightning_and_existing_keys_can_be_added(shell: Shell) -> None:
     shell("+trainer.accumulate_grad_batches=2", "sampler=temporal", "++sampler.window_hours=3")
 

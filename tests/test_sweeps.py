@@ -137,6 +137,15 @@ def test_a_sweep_does_not_go_on_with_another_number_of_processes(
     assert set(times(tmp_path / "sweep")) == {"random-s9"}
 
 
+def test_a_number_of_processes_that_cannot_be_told_is_refused(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        sweep("sampler=random,temporal", "hydra/launcher=torchrun", "hydra.launcher.nproc_per_node=many")
+    assert "hydra.launcher.nproc_per_node=many: " in capsys.readouterr().err
+    assert not list((tmp_path / "sweep").glob("*/config.yaml"))
+
+
 def test_a_sweep_goes_on_with_the_number_of_processes_that_it_has(sweep: Callable[..., Path], tmp_path: Path) -> None:
     finished_with(tmp_path / "sweep", 1)
     assert set(times(sweep("sampler=random", "seed=0"))) == {"random-s9", "random-s0"}

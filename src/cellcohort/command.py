@@ -57,7 +57,8 @@ def explain(error: BaseException | None, config_dir: Path) -> str | None:
         hint = f"The keys of {path or 'the config'} are: {', '.join(there) or 'none'}."
         owners = [option for option, keys in _options(config_dir / path).items() if key in keys]
         if owners and "." not in path:
-            hint += f" {key} comes with {path}={owners[0]}: choose it, alone or in a list ('{path}=[{owners[0]},...]')."
+            hint += f" {key} comes with {path}={owners[0]}: choose it"
+            hint += f", alone or in a list ('{path}=[{owners[0]},...]')." if path == "sampler" else "."
         return hint
     return None
 

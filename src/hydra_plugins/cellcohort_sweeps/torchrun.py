@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.utils import JobReturn, JobStatus, setup_globals
+from hydra.errors import CompactHydraException
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -42,12 +43,23 @@ class TorchrunLauncher(Launcher):
 
     @property
     def world_size(self) -> int:
-        """Processes of a job, as a number."""
+        """Processes of a job, as a number.
+
+        Raises
+        ------
+        CompactHydraException
+            `nproc_per_node` is no number that torchrun can tell here.
+        """
         if isinstance(self.nproc_per_node, int):
             return self.nproc_per_node
         from torch.distributed.run import determine_local_world_size  # here, since Hydra reads this file at every start
 
-        return int(determine_local_world_size(self.nproc_per_node))
+        try:
+            return int(determine_local_world_size(self.nproc_per_node))
+        except ValueError as error:
+            raise CompactHydraException(
+                f"hydra.launcher.nproc_per_node={self.nproc_per_node}: {error} Give a number."
+            ) from error
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Take what Hydra gives; the task itself is what the script runs when torchrun starts it."""
