@@ -282,6 +282,27 @@ def test_jobs_that_were_not_begun_when_a_worker_died_are_begun_again(tmp_path: P
     assert asked == ["abcd", "cd"]
 
 
+def test_jobs_that_ran_beside_one_that_was_killed_are_done_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def launch(overrides: list[list[str]]) -> list[JobReturn]:
+        names = [name for (name,) in overrides]
+        asked.append("".join(names))
+        for name in names[:2]:  # two at once
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "config.yaml").touch()
+        if "b" in names:
+            raise RuntimeError("a worker was killed")
+        for name in names:
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "finished").touch()
+        return [JobReturn(status=JobStatus.COMPLETED) for _ in overrides]
+
+    assert failures(launch, "abcd", tmp_path) == {"b": "a worker was killed"}
+    assert asked == ["abcd", "cd", "a", "b"] and set(times(tmp_path)) == {"a", "c", "d"}
+    assert {path.name for path in (tmp_path / "unfinished").iterdir()} == {"a-1", "b-1"}
+
+
 def test_a_launcher_that_begins_nothing_is_not_asked_again(tmp_path: Path) -> None:
     def launch(overrides: list[list[str]]) -> list[JobReturn]:
         raise ValueError("no such queue")

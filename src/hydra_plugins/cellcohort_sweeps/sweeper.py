@@ -108,7 +108,10 @@ class ResumableSweeper(BasicSweeper):
 def launched(
     launcher: Any, jobs: Sequence[Job], directory: Path
 ) -> tuple[list[JobReturn], dict[str, BaseException]]:  # fmt: skip
-    """Run jobs; where a process dies, those that it kept from beginning are given to the launcher again.
+    """Run jobs; where a process dies and takes others with it, these are given to the launcher again.
+
+    Jobs that had not begun are run as before. Of several that ran when it happened none is known to
+    be at fault, so that each is done again by itself.
 
     Returns
     -------
@@ -116,16 +119,24 @@ def launched(
     failed : dict of str to BaseException
         The errors of the jobs that failed, by name.
     """
+    results: list[JobReturn] = []
+    failed: dict[str, BaseException] = {}
     try:
         with _lost_jobs_returned():
             results = list(launcher.launch([job.overrides for job in jobs], initial_job_idx=0))
     except Exception as error:
         begun = [job for job in jobs if (directory / job.name / "config.yaml").exists()]
-        lost = [job.name for job in begun or jobs if not (directory / job.name / FINISHED).exists()]
-        rest = [job for job in jobs if job not in begun]
-        results, failed = launched(launcher, rest, directory) if begun and rest else ([], {})
-        return results, dict.fromkeys(lost, error) | failed
-    failed = {}
+        lost = [job for job in begun if not (directory / job.name / FINISHED).exists()]
+        if not begun or len(jobs) == 1:
+            return results, {job.name: error for job in jobs}
+        if len(lost) == 1:
+            failed[lost.pop().name] = error
+        for job in lost:
+            set_aside(directory / job.name)
+        for group in filter(None, [[job for job in jobs if job not in begun], *([job] for job in lost)]):
+            done, worse = launched(launcher, group, directory)
+            results, failed = results + done, failed | worse
+        return results, failed
     for job, result in zip(jobs, results, strict=True):
         try:
             _ = result.return_value
