@@ -291,6 +291,53 @@ def test_ranks_have_equally_many_batches_of_one_sequence_and_meet_every_experime
             assert {sampler.asked(0, step).experiment for step in range(len(sampler))} == {0, 1, 2}
 
 
+def small(n: int = 1036, experiments: str = "abcd", **options: Any) -> ChunkedBatchSampler:
+    """Experiments in some 65 chunks."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"experiment": rng.choice(list(experiments), n), "condition": rng.choice(list("xy"), n)})
+    frame = frame.sort_values(["experiment", "condition"]).reset_index(drop=True)
+    axes = {"experiment": ExperimentAware(), "condition": ConditionBalanced()}
+    given: dict[str, Any] = {"batch_size": 16, "chunk_size": CHUNK, "preload_nchunks": 8, "world_size": 2, **options}
+    return ChunkedBatchSampler(CellTable.from_frame(frame, hours=None), axes, **given)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"preload_nchunks": 16},
+        {"preload_nchunks": 16, "batch_size": 64},
+        {"n": 3000},
+        {"n": 2000, "experiments": "abcdefghijkl", "preload_nchunks": 16},  # fewer cells each than a window holds
+    ],
+)
+def test_ranks_meet_every_experiment_in_every_epoch_of_a_small_store(options: dict[str, Any]) -> None:
+    sampler = small(**options)
+    counts = sampler.cells.column("experiment").counts()
+    led = np.zeros(len(counts))
+    for world_size in (1, 2):
+        for rank in range(world_size):
+            twin = sampler.for_rank(rank, world_size)
+            for epoch in range(4):
+                met = [twin.asked(epoch, step).experiment for step in range(len(twin))]
+                assert set(met) == set(range(len(counts)))
+                led += np.bincount(met, minlength=len(counts))  # type: ignore[arg-type]
+    assert np.allclose(led / led.sum(), counts / len(sampler.cells), atol=0.03)
+    assert reading(sampler).amplification < 1.35
+
+
+def test_it_is_said_if_ranks_do_not_meet_every_experiment_in_an_epoch() -> None:
+    with pytest.warns(
+        ShortfallWarning, match=r"of 16 epochs \(the first 4 of 4 ranks\) .*4 labels of experiment .*16 bat"
+    ):
+        sampler = small(world_size=4)
+    counted = int(sampler.warnings[0].split()[1])
+    ranks = [sampler.for_rank(rank, 4) for rank in range(4)]
+    met = [{rank.asked(epoch, step).experiment for step in range(16)} for rank in ranks for epoch in range(4)]
+    assert counted == sum(len(one) < 4 for one in met) > 0
+    assert small(world_size=4, num_batches=16).warnings == ()  # an epoch that was cut at will
+
+
 def test_it_is_what_the_composition_and_its_logger_take() -> None:
     sampler = make("three", world_size=2)
     meter = StepMeter(sampler)
@@ -490,3 +537,16 @@ def test_the_preview_says_what_is_read_and_when_to_prepare_the_store(axes: str, 
     assert f"{cost.amplification:.2f} rows are read" in " ".join(text.split())
     assert f"{cost.most_rows:,} rows in memory" in " ".join(text.split())
     assert ("scripts/prepare.py" in text) == said and "cover cannot be had" in text
+
+
+def test_the_preview_does_not_call_least_what_sharing_cells_undercuts() -> None:
+    labels = ["rare"] * 40 + ["common"] * 4000
+    cells = CellTable.from_frame(pd.DataFrame({"condition": labels}), experiment=None, hours=None)
+    measured = survey(ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, PRELOAD), batches=60)
+    text = " ".join(report(measured, findings(measured), cover(measured.sampler)).split())
+    cost = measured.reading
+    assert cost is not None and cost.amplification < cost.least and cost.shared > 0
+    assert f"{cost.least:.2f} are the least with which all cells of a kind come equally often from this store, " in text
+    assert (
+        "unless batches of one window share cells." in text and f"{cost.shared:.2%} of the places hold a cell" in text
+    )

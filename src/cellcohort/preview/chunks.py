@@ -21,7 +21,8 @@ def chunk_lines(survey: Survey) -> Iterator[str]:
     yield (
         f"Windows of {cost.chunks:.1f} chunks of {sampler.chunk_size} rows are cut into {cost.batches:.1f} batches "
         f"each ({per_batch:.1f} chunks a batch): {cost.amplification:.2f} rows are read for every row used; "
-        f"{cost.least:.2f} are the least with which this store lets all cells of a kind come equally often."
+        f"{cost.least:.2f} are the least with which all cells of a kind come equally often from this store, unless "
+        "batches of one window share cells."
     )
     yield (
         f"The largest window measured holds {cost.most_rows:,} rows in memory, {cost.most_rows * 4e-3:,.1f} MB for "

@@ -83,7 +83,7 @@ class BatchSampler:
         self._per_epoch = num_batches if num_batches in (None, "cover") else whole("num_batches", num_batches, 1)
         self._schedule = self._plan(whole("world_size", world_size, 1))
         self._take_place(rank, world_size)
-        self.warnings = self._schedule.warnings
+        self.warnings = self._shortfalls()
         if self.rank == 0:
             for message in self.warnings:
                 warnings.warn(message, ShortfallWarning, stacklevel=2)
@@ -110,6 +110,9 @@ class BatchSampler:
                 f"world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or set num_batches."
             )
         self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
+
+    def _shortfalls(self) -> tuple[str, ...]:
+        return self._schedule.warnings
 
     def for_rank(self, rank: int, world_size: int) -> Self:
         """The sampler of another rank; shares the index of this one wherever it is the same."""

@@ -14,6 +14,7 @@ from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.batch_sampler import BatchSampler, whole
 from cellcohort.sampling.chunked_schedule import ChunkedSchedule
 from cellcohort.sampling.one_by_one import OneByOne
+from cellcohort.sampling.reach import place_of
 
 
 class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
@@ -105,7 +106,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
 
     @property
     def least_amplification(self) -> float:
-        """The least rows read per row used with which all cells of a stratum can be drawn equally often."""
+        """The least rows read per row used with which all cells of a stratum come equally often, none shared."""
         return self._schedule.least_amplification
 
     @property
@@ -125,16 +126,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         )
 
     def _number(self, step: int) -> int:
-        """The place of this rank's batch in the sequence that all ranks share.
-
-        Windows are dealt out in turn, and the batches that are left in an epoch in equal parts.
-        """
-        size = self.per_window
-        windows, left = divmod(self.num_batches, size)
-        if step >= windows * size:
-            return windows * size * (self.world_size - 1) + self.rank * left + step
-        window, place = divmod(step, size)
-        return (window * self.world_size + self.rank) * size + place
+        return place_of(step, self.num_batches, self.per_window, self.rank, self.world_size)
 
     def n_batches(self, n_obs: int) -> int:
         """Batches of one pass on this rank, as annbatch asks for them."""

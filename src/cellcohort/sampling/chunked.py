@@ -33,6 +33,11 @@ class ChunkedBatchSampler(ChunkSampler):
     proportion to how often these lead batches.
     """
 
+    def _shortfalls(self) -> tuple[str, ...]:
+        if self._per_epoch is not None or isinstance(self._schedule, OneByOne):
+            return super()._shortfalls()
+        return (*super()._shortfalls(), *self._schedule.unreached(self.num_batches, self.world_size))
+
     def _plan(self, world_size: int) -> ChunkedSchedule | OneByOne:
         if not self.axes:
             return self._one_by_one(shuffle=True)

@@ -13,14 +13,16 @@ from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.census import build_census
 from cellcohort.sampling.cut import cut_window
 from cellcohort.sampling.keyed import key_of, permuted_each, uniform
+from cellcohort.sampling.reach import due, missed, unreached
 from cellcohort.sampling.rota import Rota, build_rota
-from cellcohort.sampling.rounding import golden_step
 from cellcohort.sampling.schedule import Schedule
 from cellcohort.sampling.window import Window
 
 REHEARSED, REHEARSED_ROWS = 8, 2**17  # windows, and rows of them, by which a layout is judged at first
 TRIED, TRIED_ROWS = 48, 2**19  # windows, and rows of them, that the chosen layout must fit into its chunks
 ALIKE = 1.02  # layouts whose chunks per batch differ by less are as good as each other
+AFFORDABLE = 1.6  # times the least chunks per batch, for a layout with which ranks meet every group
+RANKS = (4, 2, 1)  # for which that is looked at
 ANEW = 4  # times that a window which needs too many chunks is planned anew, under another key
 FINER = 0.88  # by how much one layout's batches per window differ from the next one's
 REMEMBERED = 32  # windows kept: one of every rank of a node, and more
@@ -84,6 +86,10 @@ class ChunkedSchedule(Schedule):
         """Batches cut from one window."""
         return self._rota.n_batches
 
+    def unreached(self, per_rank: int, world_size: int) -> tuple[str, ...]:
+        """What to say where ranks do not meet all groups in every epoch of `per_rank` batches."""
+        return tuple(unreached(self._rota, self._weights, self._group, per_rank, world_size))
+
     @property
     def least_amplification(self) -> float:
         """Rows read per row used if a chunk is read as often as the cells of its hungriest stratum are drawn."""
@@ -118,7 +124,7 @@ class ChunkedSchedule(Schedule):
 
     def _heads(self, rota: Rota, epoch: int, number: int, key: np.uint64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Leader of every batch of a window, block of each of the window's groups, and focal time of every batch."""
-        lap, i = divmod(epoch * golden_step(len(rota)) % len(rota) + number, len(rota))
+        lap, i = rota.row(epoch, number)
         leaders = rota.leader[i]
         blocks = rota.block[i] + lap * rota.blocks[leaders]
         focal = np.full((rota.turns, rota.groups), np.nan)
@@ -190,6 +196,7 @@ class ChunkedSchedule(Schedule):
     def _choose(self) -> Rota:
         """The layout of windows that loads the fewest chunks per batch, of those that fit.
 
+        Before it come layouts, if they load few more, in which an epoch of every rank meets every group that leads.
         Where cells leak, several groups share a window if they can: so they leak into each other's batches.
         """
         n_leaders = int((self._weights > 0).sum())
@@ -199,9 +206,10 @@ class ChunkedSchedule(Schedule):
         for choices in [several, [1]] if self._leaky else [sorted({1, *several})]:
             found = [one for groups in choices for one in self._layouts(groups, n_leaders)]
             best = min((cost for cost, _, _ in found), default=0.0)
-            alike = sorted((one for one in found if one[0] <= ALIKE * best), key=lambda one: -one[1].n_batches)
-            others = sorted((one for one in found if one[0] > ALIKE * best), key=lambda one: one[0])
-            for _, rota, stride in alike + others:
+            most = AFFORDABLE * max(best, self.least_amplification * self._places / self._chunk_size)
+            reach = {id(rota): self._reach(rota) if cost <= most else 0 for cost, rota, _ in found}
+            found.sort(key=lambda one: (-reach[id(one[1])], max(one[0], ALIKE * best), -one[1].n_batches))
+            for _, rota, stride in found:
                 self._stride = stride
                 n = min(TRIED, len(rota), max(2, TRIED_ROWS // (self._limit * self._chunk_size)))
                 if all(self._cut(rota, 0, i).chunks <= self._limit for i in range(n)):
@@ -213,6 +221,11 @@ class ChunkedSchedule(Schedule):
             f"{self._chunk_size} rows, which is not always within preload_nchunks={self._limit}; lay the store out "
             f"for these axes (scripts/prepare.py), or use preload_nchunks={max(needed) * 5 // 4} or more."
         )
+
+    def _reach(self, rota: Rota) -> int:
+        """How many ranks there may be so that each meets every group in every epoch; 0 if not even one does."""
+        groups = due(self._weights, self.n_batches)
+        return next((n for n in RANKS if not missed(rota, groups, self.n_batches // n, n)), 0)
 
     def _layouts(self, groups: int, n_leaders: int) -> Iterator[tuple[float, Rota, float]]:
         """Layouts with so many groups in a window that fit: chunks per batch, the layout, and its stride.

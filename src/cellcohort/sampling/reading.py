@@ -33,8 +33,9 @@ class Reading:
     amplification : float
         Rows read per row used, a row counted once for every batch that holds it.
     least : float
-        The least that `amplification` can be if all cells of a stratum are to be drawn equally often, with any
-        amount of memory: then a chunk is read as often as the cells of its hungriest stratum are drawn.
+        The least that `amplification` can be if all cells of a stratum are to be drawn equally often and batches of
+        one window share none, with any amount of memory: then a chunk is read as often as the cells of its hungriest
+        stratum are drawn. Where a window asks for more cells than a stratum has, `amplification` can be less.
     shared : float
         Share of the places of batches filled by a cell that another batch of the window holds too.
     """

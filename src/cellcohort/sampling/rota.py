@@ -46,6 +46,15 @@ class Rota:
     def __len__(self) -> int:
         return len(self.leader)
 
+    def row[Number: (int, np.ndarray)](self, epoch: int, window: Number) -> tuple[Number, Number]:
+        """Laps of the cycle before a window of an epoch, and its place in it."""
+        return divmod(epoch * golden_step(len(self)) % len(self) + window, len(self))
+
+    def led(self, epoch: int, batch: np.ndarray) -> np.ndarray:
+        """The group that leads each of some batches of an epoch."""
+        window, place = np.divmod(batch, self.n_batches)
+        return self.leader[self.row(epoch, window)[1], place % self.groups]
+
 
 def build_rota(weights: np.ndarray, groups: int, turns: int, n_batches: int, seed: int) -> Rota:
     """Plan a cycle of windows that holds about `n_batches` batches.
