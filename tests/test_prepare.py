@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 import zarr
 from dask.distributed import LocalCluster
+from scipy import sparse
 
 from cellcohort.data.timelapse import load_timelapse
 from cellcohort.preparation import plan as plans
@@ -314,7 +315,7 @@ def broken(tmp_path: Path, kind: str) -> Path:
         ("obs is shorter", "X has 63 rows and 7 columns, but obs has 60 rows"),
         ("obs is longer", "X has 50 rows and 7 columns, but obs has 60 rows"),
         ("no obs", "has no obs or no var, only"),
-        ("NaN", "1 values that are missing or infinite in source rows 0 to 59"),
+        ("NaN", r"cells\.h5ad: 1 values that are missing or infinite, in rows 5 of X; fill"),
         ("no columns", "X has no columns, so there is nothing to store"),
     ],
 )
@@ -322,6 +323,32 @@ def test_what_is_wrong_with_a_source_is_said(tmp_path: Path, kind: str, said: st
     with pytest.raises(ValueError, match=said):
         prepare(AnnDataFiles(broken(tmp_path, kind)), tmp_path / "out.zarr", **SMALL)
     assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize("stored_sparse", [False, True])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.nan, "2 values that are missing or infinite, in rows 5, 9 of X"),
+        (2**24 + 1, r"2 values that 32 bits would round, .* in rows 5, 9 of X; scale them"),
+        (2**24 + 2, ""),
+    ],
+)
+def test_values_that_cannot_be_stored_are_told_by_file_and_its_own_rows(
+    tmp_path: Path, stored_sparse: bool, value: float, said: str
+) -> None:
+    write(cells(30, 0, stored_sparse), tmp_path / "a.h5ad")
+    wrong = dense(cells(30, 1).X).astype(np.float32 if np.isnan(value) else np.int64)
+    wrong[[5, 9], 3] = value
+    adata = anndata.AnnData(sparse.csr_matrix(wrong) if stored_sparse else wrong, cells(30, 1).obs, cells(30, 1).var)
+    write(adata, tmp_path / "b.h5ad")
+    source = AnnDataFiles(str(tmp_path / "*.h5ad"))
+    if said:
+        with pytest.raises(ValueError, match=r"b\.h5ad: " + said):
+            prepare(source, tmp_path / "out.zarr", **SMALL)
+    else:
+        stored = prepare(source, tmp_path / "out.zarr", **SMALL).read(0, 60)
+        assert (stored[:, 3] == value).sum() == 2
 
 
 def test_files_must_have_the_same_features(tmp_path: Path) -> None:

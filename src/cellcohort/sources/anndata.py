@@ -17,6 +17,8 @@ import pandas as pd
 import zarr
 from scipy import sparse
 
+from cellcohort.listing import listed
+
 PROVENANCE = ("source_file", "source_row")
 
 
@@ -111,10 +113,33 @@ class _File:
             node = group[self.element]
             element: Any = anndata.io.sparse_dataset(node) if self.sparse else node
             try:
-                rows = element[start:stop].astype(np.float32)
+                rows = element[start:stop]
             except Exception as error:
                 raise RuntimeError(f"{self.path}: rows {start} to {stop} of {self.element} cannot be read") from error
-        return sparse.csr_matrix(rows) if self.sparse else rows
+        return self._as_float(sparse.csr_matrix(rows) if self.sparse else rows, start)
+
+    def _as_float(self, rows: Any, start: int) -> Any:
+        """Rows from `start` on in 32 bits, refused where these would not hold their values."""
+        given = rows.data if self.sparse else rows
+        with np.errstate(over="ignore"):
+            rows = rows.astype(np.float32)
+        values = rows.data if self.sparse else rows
+        for wrong, what, remedy in (
+            (~np.isfinite(values), "that are missing or infinite", "fill them, or drop these rows"),
+            (
+                values.astype(np.float64) != given if given.dtype.kind in "iu" else np.zeros(0, bool),
+                "that 32 bits would round, which hold whole numbers up to 16,777,216",
+                "scale them, or write them as float32 if they may be rounded",
+            ),
+        ):
+            if wrong.any():
+                place = np.flatnonzero(wrong)
+                row = np.searchsorted(rows.indptr, place, "right") - 1 if self.sparse else place // rows.shape[1]
+                which = listed(start + np.unique(row), 5)
+                raise ValueError(
+                    f"{self.path}: {len(place)} values {what}, in rows {which} of {self.element}; {remedy}."
+                )
+        return rows
 
 
 def _found(path: str | Path | Sequence[str | Path] | None) -> list[Path]:
