@@ -156,6 +156,19 @@ def test_a_corrupted_file_stops_the_run_and_is_named(tmp_path: Path, kind: bool)
         list(loader)
 
 
+@pytest.mark.parametrize("kind", [False, True])
+def test_a_file_that_is_deleted_during_a_pass_stops_it_and_is_not_read_as_zeros(tmp_path: Path, kind: bool) -> None:
+    store = prepared(tmp_path, 2000, stored_sparse=kind)
+    dataset = load_anndata(store.path)
+    batches = iter(make_chunked_loader(dataset, sampler_of(dataset, num_batches=200)))
+    next(batches)
+    for file in store.path.glob("dataset_1/X/data/c/*" if kind else "dataset_1/X/c/*/0"):
+        file.unlink()
+    with pytest.raises(ValueError, match=r"dataset_1/X/.*c/\d+.* is missing: the store is damaged"):
+        for batch in batches:
+            assert (batch["anchor"][:, 0] > 0).all()  # the number of the cell, from 1
+
+
 def test_an_error_of_the_sampler_is_raised_and_no_short_epoch(
     paths: dict[bool, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

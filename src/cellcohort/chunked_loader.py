@@ -53,12 +53,15 @@ class ChunkedLoader(BatchLoader):
 
     def _next_of(self, batches: Iterator[Any], windows: _Windows) -> Any:
         try:
-            return next(batches, None)
+            read = next(batches, None)
         except Exception as error:
             damage = self.dataset.store.damage(windows.requests)
             if damage is None:
                 raise
             raise RuntimeError(damage) from error
+        self.dataset.store.check_read(windows.unchecked)
+        windows.unchecked = []
+        return read
 
 
 class _Windows(annbatch.abc.Sampler):
@@ -70,6 +73,7 @@ class _Windows(annbatch.abc.Sampler):
     def __init__(self, sampler: Any, dataset: StoredCells, epoch: int) -> None:
         self._sampler, self._dataset, self._epoch = sampler, dataset, epoch
         self.requests: list[slice] = []  # of the window that is being read
+        self.unchecked: list[slice] = []  # the same until its first batch is there
 
     def n_batches(self, n_obs: int) -> int:
         return int(self._sampler.n_batches(n_obs))
@@ -79,7 +83,7 @@ class _Windows(annbatch.abc.Sampler):
 
     def _sample(self, n_obs: int) -> Iterator[LoadRequest]:
         for request in self._sampler.sample(n_obs):
-            self.requests = request["requests"]
+            self.requests = self.unchecked = request["requests"]
             rows = np.concatenate([np.arange(run.start, run.stop) for run in self.requests])
             yield {"requests": self.requests, "splits": [self._paired(rows, split) for split in request["splits"]]}
 

@@ -52,6 +52,8 @@ class Store:
     layer: str | None = None
     arrays: list[Any] = field(init=False, repr=False)
     manifest: dict[str, Any] = field(init=False, repr=False)
+    _parts: dict[int, list[Any]] = field(init=False, repr=False, default_factory=dict)
+    _indptrs: dict[int, np.ndarray] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.path = Path(self.path)
@@ -96,7 +98,18 @@ class Store:
 
     def check_files(self) -> None:
         """Raise ValueError where a file is not as a preparation left it; zarr reads one that is lost as zeros."""
-        for name, size in self.manifest.get("files", {}).items():
+        self._check_files(self.manifest.get("files", {}))
+
+    def check_read(self, requests: list[slice]) -> None:
+        """As :meth:`check_files`, of the files of some rows alone; after these were read, for what they hold."""
+        sizes, names = self.manifest.get("files", {}), set()
+        for number, first, last in (span for run in requests for span in self._spans(run.start, run.stop)):
+            for array, start, stop in self._stored(number, first, last):
+                names |= {f"{array.path}/{key}" for _, key in _shards(array, start, stop)}
+        self._check_files({name: sizes[name] for name in sorted(names) if name in sizes})
+
+    def _check_files(self, sizes: dict[str, int]) -> None:
+        for name, size in sizes.items():
             file = self.path / name
             there = file.stat().st_size if file.exists() else None
             if there != size:
@@ -152,10 +165,24 @@ class Store:
         """Which file of the rows asked for cannot be read, in words; None if all can."""
         for request in requests:
             for number, first, last in self._spans(request.start, request.stop):
-                for array, start, stop in _stored(self.arrays[number], first, last):
+                for array, start, stop in self._stored(number, first, last):
                     if said := _damaged(array, start, stop):
                         return f"{said}. Its rows are lost: prepare {self.path} again from its source."
         return None
+
+    def _stored(self, number: int, first: int, last: int) -> Iterator[tuple[zarr.Array, int, int]]:
+        """The zarr arrays behind some rows of a dataset, and which of their elements these are."""
+        if not self.sparse:
+            yield self.arrays[number], first, last
+            return
+        if number not in self._parts:
+            self._parts[number] = [self.arrays[number].group[name] for name in ("indptr", "indices", "data")]
+        indptr, *values = self._parts[number]
+        yield indptr, 0, self.arrays[number].shape[0] + 1
+        if number not in self._indptrs:  # 8 bytes a row
+            self._indptrs[number] = np.asarray(indptr[:])
+        for array in values:
+            yield array, int(self._indptrs[number][first]), int(self._indptrs[number][last])
 
     def _spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Dataset, first row in it and the one after the last, for each dataset that rows lie in."""
@@ -177,23 +204,18 @@ def _inputs(group: Any, layer: str | None, path: Path) -> Any:
     return anndata.io.sparse_dataset(node) if kind == "csr_matrix" else node
 
 
-def _stored(array: Any, first: int, last: int) -> Iterator[tuple[zarr.Array, int, int]]:
-    """The zarr arrays behind some rows, and which of their elements these are."""
-    if isinstance(array, zarr.Array):
-        yield array, first, last
-        return
-    yield array.group["indptr"], 0, array.shape[0] + 1
-    start, stop = (int(array.group["indptr"][row]) for row in (first, last))
-    for name in ("indices", "data"):
-        yield array.group[name], start, stop
+def _shards(array: zarr.Array, start: int, stop: int) -> Iterator[tuple[slice, str]]:
+    """The elements that each file of an array holds, of some of its elements, and the key of the file."""
+    step = (array.shards or array.chunks)[0]
+    for number in range(start // step, -(-stop // step)):
+        key = array.metadata.encode_chunk_key((number, *[0] * (array.ndim - 1)))
+        yield slice(number * step, (number + 1) * step), key
 
 
 def _damaged(array: zarr.Array, start: int, stop: int) -> str | None:
-    step = (array.shards or array.chunks)[0]
-    for number in range(start // step, -(-stop // step)):
+    for elements, key in _shards(array, start, stop):
         try:
-            array[number * step : (number + 1) * step]
+            array[elements]
         except Exception as error:
-            key = array.metadata.encode_chunk_key((number, *[0] * (array.ndim - 1)))
             return f"{array.store_path}/{key} is corrupted ({type(error).__name__}: {error})"
     return None
