@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import pandas as pd
 import pytest
+from hydra.errors import CompactHydraException
 from hydra.utils import get_class, get_method, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from cellcohort import sampling
 from cellcohort.command import refuse_unread, run_command
-from cellcohort.run import stamp, strategy
+from cellcohort.run import Run, stamp, strategy
 from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched
 from cellcohort.sampling.axis import Axis
+from cellcohort.sampling.batch_sampler import whole
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -216,6 +219,76 @@ def test_a_wrong_command_line_is_refused_with_what_there_is(
     assert stop.value.code == 1
     errors = capfd.readouterr().err
     assert all(word in errors for word in said), errors
+
+
+@pytest.mark.parametrize(
+    ("argument", "first"),
+    [
+        ("batch_size=64", "Did you mean batch_sampler.batch_size, validation_sampler.batch_size?"),
+        ("bach_size=64", "Did you mean batch_sampler.batch_size, validation_sampler.batch_size?"),
+        ("batch_sampler.batchsize=64", "Did you mean batch_sampler.batch_size?"),
+        ("sampler.window_hour=4", "Did you mean sampler.window_hours? window_hours comes with sampler=temporal"),
+    ],
+)
+def test_what_may_have_been_meant_is_said_first(
+    shell: Shell, capfd: pytest.CaptureFixture[str], argument: str, first: str
+) -> None:
+    with pytest.raises(SystemExit):
+        shell(argument)
+    errors = capfd.readouterr().err
+    assert first in errors.splitlines()[0] and f"+{argument}" not in errors and "axes" not in errors
+
+
+def test_only_arguments_of_other_packages_can_be_added_as_is_said(
+    shell: Shell, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        shell("trainer.profiler=simple")
+    assert "are added by +trainer.profiler=<value>" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("script", "group", "own"), [("prepare", "recipe", "source"), ("train", "source", "sampler")])
+def test_a_group_of_another_script_is_refused_with_the_own_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    script: str, group: str, own: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [f"scripts/{script}.py", f"{group}={OPTIONS[group][0]}"])
+    with pytest.raises(SystemExit):
+        run_command(hydra.main(config_path=str(CONF), config_name=script, version_base="1.3")(lambda _: None), CONF)
+    assert f"{script}.py has no group {group}; its groups are: {own}" in capfd.readouterr().err
+
+
+def test_help_of_a_preparation_shows_its_own_groups() -> None:
+    text = OmegaConf.load(CONF / "prepare.yaml").hydra.help.template
+    assert f"\nsource: {', '.join(OPTIONS['source'])}\n" in text and "$APP_CONFIG_GROUPS" not in text
+
+
+@pytest.mark.parametrize(("full", "ours"), [("0", True), ("1", True), ("0", False)])
+def test_only_errors_of_the_user_are_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str], full: str, ours: bool
+) -> None:
+    def job(config: DictConfig) -> None:
+        with Run(config):
+            whole("seed", -1, 0) if ours else pd.to_datetime("no date")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", full)
+    monkeypatch.setattr(sys, "argv", ["scripts/train.py"])
+    main = hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(job)
+    with pytest.raises(CompactHydraException if full == "1" else SystemExit) as stop:
+        run_command(main, CONF)
+    errors = capfd.readouterr().err
+    (kept,) = tmp_path.glob("outputs/*/*/error-rank0.txt")
+    assert "Traceback" in kept.read_text()
+    if full == "1":
+        assert isinstance(stop.value.__cause__, ValueError)
+        return
+    assert ("Traceback" not in errors) == ours
+    if ours:
+        assert "\nerror: seed=-1" in errors and errors.splitlines()[-1] == f"traceback: {kept}"
+    else:
+        assert f"traceback: {kept}" in errors
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from hydra.errors import InstantiationException, MissingConfigException
+from hydra._internal import utils as hydra_utils
+from hydra.errors import (
+    CompactHydraException,
+    ConfigCompositionException,
+    InstantiationException,
+    MissingConfigException,
+)
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from cellcohort.launch import Launch
+from cellcohort.misnamed import not_in_config, options_of
 
 
 def run_command(main: Callable[[], None], config_dir: Path) -> None:
-    """Run a script's Hydra `main`; where Hydra refuses the command line, add what it could have been.
+    """Run a script's Hydra `main`; tell a wrong command line, or a wrong input, in a few words.
+
+    With ``HYDRA_FULL_ERROR=1`` there is the whole traceback besides.
 
     Parameters
     ----------
@@ -33,34 +44,66 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             f"Let the sweep start each job by torchrun: {shlex.join(['python', *own])}"
         )
     try:
-        main()
+        with _refusals_explained(config_dir):
+            main()
     except SystemExit as stop:
-        hint = explain(stop.__context__, config_dir)
-        if hint and launch.rank == 0:
-            print(hint, file=sys.stderr)
+        for note in _notes(stop.__context__) if isinstance(stop.__context__, CompactHydraException) else []:
+            print(note, file=sys.stderr)  # Hydra leaves the notes of these out
         raise
 
 
-def explain(error: BaseException | None, config_dir: Path) -> str | None:
-    """What was available where a name is not there, or the cause that an error hides; None if neither is so."""
+@contextmanager
+def _refusals_explained(config_dir: Path) -> Iterator[None]:
+    """Let Hydra print what :func:`explain` says of an error, where it says anything, instead of the error."""
+    reporting = hydra_utils.run_and_report
+
+    def run_and_report(func: Any) -> Any:
+        def explained() -> Any:
+            try:
+                return func()
+            except Exception as error:
+                said = explain(error, config_dir)
+                if said is None:
+                    raise
+                raise CompactHydraException(said) from error
+
+        return reporting(explained)
+
+    hydra_utils.run_and_report = run_and_report
+    try:
+        yield
+    finally:
+        hydra_utils.run_and_report = reporting
+
+
+def explain(error: Exception, config_dir: Path) -> str | None:
+    """An error of the user's in few words, and what there is instead; None where its traceback is needed."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and not error.options:
         group = Path(error.missing_cfg_file).parent
-        return f"The choices of {group} are: {', '.join(_options(config_dir / group)) or 'none'}."
-    cause = error.__cause__ if error is not None else None
-    if isinstance(error, InstantiationException) and cause is not None:
+        return f"{error}\nThe choices of {group} are: {', '.join(options_of(config_dir / group)) or 'none'}."
+    if isinstance(error, InstantiationException):
+        cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        return f"{type(cause).__name__}: {cause}" if str(cause) not in str(error) else None
-    if isinstance(cause, OmegaConfBaseException) and cause.full_key and isinstance(cause.parent_node, DictConfig):
-        path, _, key = cause.full_key.rpartition(".")
-        there = [str(name) for name in cause.parent_node if not str(name).startswith("_")]
-        hint = f"The keys of {path or 'the config'} are: {', '.join(there) or 'none'}."
-        owners = [option for option, keys in _options(config_dir / path).items() if key in keys]
-        if owners and "." not in path:
-            hint += f" {key} comes with {path}={owners[0]}: choose it"
-            hint += f", alone or in a list ('{path}=[{owners[0]},...]')." if path == "sampler" else "."
-        return hint
+        return str(error) if str(cause) in str(error) else f"{error}\n{type(cause).__name__}: {cause}"
+    if isinstance(error, ConfigCompositionException):
+        return not_in_config(error, config_dir)
+    if isinstance(error, ValueError | FileNotFoundError) and _is_ours(error):
+        return f"error: {error}"
     return None
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether a line of this package or of a script raised it, not one of a library that they call."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals["__name__"]).split(".")[0] in ("cellcohort", "__main__")
+
+
+def _notes(error: BaseException | None) -> list[str]:
+    """The notes of an error and of those that led to it."""
+    if error is None:
+        return []
+    return [*getattr(error, "__notes__", []), *_notes(error.__cause__)]
 
 
 def refuse_unread(config: DictConfig, overrides: Iterable[str]) -> None:
@@ -85,8 +128,3 @@ def refuse_unread(config: DictConfig, overrides: Iterable[str]) -> None:
         if not made and f"${{{key}}}" not in text:
             keys = [str(name) for name in (node if isinstance(node, DictConfig) and "." in key else config)]
             raise ValueError(f"{override!r} adds a key that nothing reads; there are: {', '.join(keys)}.")
-
-
-def _options(group: Path) -> dict[str, list[str]]:
-    """The options of a config group, and the keys that each brings."""
-    return {file.stem: [str(key) for key in OmegaConf.load(file)] for file in sorted(group.glob("*.yaml"))}
