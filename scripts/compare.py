@@ -14,7 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-from cellcohort.comparison import arms_of, compare, markdown, read_runs, remarks, terminal
+from cellcohort.comparison import arms_of, compare, maps, markdown, read_runs, remarks, terminal
 from cellcohort.comparison.held import held
 from cellcohort.comparison.pictures import pictures, save
 from cellcohort.comparison.report import report
@@ -45,7 +45,10 @@ def main() -> None:
     (place / "scores.md").write_text(
         markdown(table, options.reference) + "\n" + "\n".join(f"- {remark}" for remark in said) + "\n", encoding="utf-8"
     )
-    drawn = pictures(arms, table, options.reference, with_umap=not options.no_umap)
+    with_umap = not options.no_umap and maps.has_umap()
+    slow = ", UMAP among them, which takes longest (--no-umap leaves it out)" if with_umap else ""
+    print(f"comparison: drawing pictures{slow}", file=sys.stderr, flush=True)
+    drawn = pictures(arms, table, options.reference, with_umap=with_umap)
     save(drawn, place / "pictures")
     title = f"Sampling strategies of {', '.join(directory.resolve().name for directory in options.directories)}"
     html = report(title, arms, table, held(arms), said, drawn, options.reference)

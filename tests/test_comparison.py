@@ -340,7 +340,21 @@ def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     command = [sys.executable, str(script), str(tmp_path / "sweep"), "--no-umap"]
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(write)
-    assert (done.returncode, done.stderr) == (0, "") and (tmp_path / "sweep" / "comparison" / "report.html").exists()
+    assert (done.returncode, done.stderr) == (0, "comparison: drawing pictures\n")
+    assert (tmp_path / "sweep" / "comparison" / "report.html").exists()
+
+
+@pytest.mark.parametrize(("installed", "flags"), [(True, []), (True, ["--no-umap"]), (False, [])])
+def test_umap_is_announced_only_where_it_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    installed: bool, flags: list[str],
+) -> None:  # fmt: skip
+    make_sweep(tmp_path / "sweep", {"random": {"probe": 0.5}}, seeds=1)
+    monkeypatch.setattr("cellcohort.comparison.maps.has_umap", lambda: installed)
+    monkeypatch.setattr("cellcohort.comparison.maps.umap", lambda embeddings: embeddings[:, :2])
+    monkeypatch.setattr(sys, "argv", ["compare.py", str(tmp_path / "sweep"), *flags])
+    runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "compare.py"), run_name="__main__")
+    assert ("UMAP among them, which takes longest (--no-umap" in capsys.readouterr().err) == (installed and not flags)
 
 
 def test_the_script_says_what_is_wrong_in_one_line(tmp_path: Path, call: Call) -> None:

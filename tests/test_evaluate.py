@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -182,6 +183,13 @@ def test_an_evaluation_of_nothing_is_refused(
 def test_scores_say_of_which_checkpoint_they_are(run: Path, evaluate: Evaluate) -> None:
     evaluate(f"run={run}", "checkpoint=best")
     assert how_scored(read_scores(run))["evaluation.checkpoint"] == "best"
+
+
+def test_an_evaluation_that_begins_says_how_much_it_does(run: Path, evaluate: Evaluate) -> None:
+    first, *_ = evaluate(f"run={run}").splitlines()
+    n_cells = len(pd.read_parquet(run / "embeddings.parquet"))
+    said = re.fullmatch(r"evaluation: embedding ([\d,]+) cells and scoring (\d+) of them", first)
+    assert said and int(said[1].replace(",", "")) == n_cells and 0 < int(said[2]) <= 240
 
 
 def test_every_score_is_explained(trained: Path) -> None:

@@ -90,6 +90,24 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(
     assert "lats.ckpt is no file" in errors and str(there) in errors
 
 
+def test_a_checkpoint_that_nothing_can_be_trained_from_is_refused(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = train() / "checkpoints" / "last.ckpt"
+    with pytest.raises(SystemExit):
+        train(f"resume={there}", "trainer.max_epochs=2")
+    errors = capsys.readouterr().err
+    assert "trainer.max_epochs=2 leaves nothing to train" in errors and "a checkpoint of epoch 3" in errors
+    assert "Traceback" not in errors and "raise trainer.max_epochs above 3" in errors
+
+    cut_off = tmp_path / "cut_off.ckpt"
+    cut_off.write_bytes(there.read_bytes()[:1000])
+    with pytest.raises(SystemExit):
+        train(f"resume={cut_off}")
+    errors = capsys.readouterr().err
+    assert "cut_off.ckpt is not a checkpoint of a training, or is cut off" in errors and "Traceback" not in errors
+
+
 def test_validation_changes_no_training_batch(train: Train) -> None:
     without = train("trainer.limit_val_batches=0", "checkpoint.monitor=null")
     assert losses(without) == losses(train("+trainer.num_sanity_val_steps=2"))

@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.command import refuse_unread
 from cellcohort.launch import Launch
+from cellcohort.resume import check_checkpoint
 from cellcohort.tracking import finish_wandb, wandb_mode
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Run:
     Raises
     ------
     ValueError
-        The directory holds a run already.
+        The directory holds a run already, or `resume` names no checkpoint of a run that can go on.
     FileNotFoundError
         `resume` names no file.
     """
@@ -104,12 +105,8 @@ class Run:
         # Lightning 2.6 says this of itself with torch 2.15 and later; there is nothing to do for the user of a script
         warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\)", FutureWarning)
         refuse_unread(config, hydra.overrides.task)
-        if (resume := config.get("resume")) is not None and not Path(resume).is_file():
-            there = sorted(str(path) for path in Path(resume).parent.glob("*.ckpt"))
-            raise FileNotFoundError(
-                f"resume={resume} is no file; beside it are: {', '.join(there) or 'no checkpoints'}. "
-                "Give <run directory>/checkpoints/last.ckpt."
-            )
+        if (resume := config.get("resume")) is not None:
+            check_checkpoint(resume, config.trainer.get("max_epochs"))
         self.rank, self.world_size = launch.rank, launch.world_size
         self.directory = Path(hydra.runtime.output_dir)
         self._config, self._digest = config, digest(config)  # here, since making objects resolves some of the config
@@ -159,7 +156,9 @@ class Run:
             distributed.destroy_process_group()  # after an error, other ranks may still wait for this one: just leave
         if error is not None:
             text = "".join(traceback.format_exception(error))
-            (self.directory / f"error-rank{self.rank}.txt").write_text(text, encoding="utf-8")
+            kept = self.directory / f"error-rank{self.rank}.txt"
+            kept.write_text(text, encoding="utf-8")
+            error.add_note(f"traceback: {kept}")
         elif self.rank == 0:
             (self.directory / FINISHED).write_text(self._digest, encoding="utf-8")
             print(f"run: {self.directory}", flush=True)

@@ -33,9 +33,14 @@ def principal_components(embeddings: np.ndarray) -> np.ndarray:
     return np.asarray(PCA(2, svd_solver="full").fit_transform(embeddings))
 
 
+def has_umap() -> bool:
+    """Whether UMAP is installed."""
+    return find_spec("umap") is not None
+
+
 def umap(embeddings: np.ndarray) -> np.ndarray | None:
     """UMAP (McInnes et al. 2018, umap-learn) with a fixed seed, shape (n, 2); None where it is not installed."""
-    if find_spec("umap") is None:
+    if not has_umap():
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says that a seed costs it its threads

@@ -76,6 +76,8 @@ class Evaluation:
         every = training.every_cell()
         fitted = training_part(every.cells, validation.cells, training.whole)
         chosen = choose(every.cells, fitted, training.whole, self.max_cells, self.seed)
+        n_scored = int((~chosen.held.training).sum())
+        print(f"evaluation: embedding {len(every):,} cells and scoring {n_scored:,} of them", flush=True)
         draws = uniform(key_of(self.seed, 2), np.arange(len(validation), dtype=np.uint64))
         positives = np.sort(np.argsort(draws)[:MOST_POSITIVES])
 
