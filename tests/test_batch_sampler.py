@@ -84,7 +84,7 @@ def test_two_axes_of_one_kind() -> None:
 
 def test_no_hours() -> None:
     cells = CellTable.from_frame(FRAME, hours=None)
-    with pytest.raises(ValueError, match="the table has no hours"):
+    with pytest.raises(ValueError, match=r"the table has no hours.*data\.columns\.hours, in code CellTable"):
         BatchSampler(cells, {"x": TemporallyEnriched()}, 10)
 
 
@@ -101,6 +101,9 @@ def test_no_hours() -> None:
         ({"batch_size": 10, "seed": -1}, r"seed=-1 is out of range"),
         ({"batch_size": 10, "seed": 2**64}, r"seed=18446744073709551616 is out of range"),
         ({"batch_size": 10, "num_batches": 0}, r"num_batches=0 is out of range"),
+        ({"batch_size": 10, "num_batches": "covr"}, r"num_batches='covr' is not a choice; .* 'cover', or null"),
+        ({"batch_size": 101, "fixed": True}, r"held-out cells, 100; .* batch_sampler\.batch_size, .* split\.fraction"),
+        ({"batch_size": 60, "world_size": 2, "fixed": True}, r"100 held-out cells fill 1 .* a larger split\.fraction"),
         ({"batch_size": 10, "scope": "node"}, r"scope='node' is not a choice"),
     ],
 )

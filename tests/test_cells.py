@@ -94,6 +94,7 @@ def test_missing_values_are_counted_per_column() -> None:
     ("options", "message"),
     [
         ({"experiment": "well"}, r"experiment='well' is not a column; the table has plate, drug, h, marker"),
+        ({"experiment": "well"}, r"data\.columns\.experiment, or say null .*; in code experiment=None"),
         ({"hours": "time"}, r"hours='time' is not a column"),
         ({"hours": "plate"}, r"hours='plate' has type .*, not numbers"),
         ({"missing": "drop"}, r"missing='drop' is not a choice"),
@@ -117,6 +118,17 @@ def test_empty_infinite_and_repeated_columns() -> None:
 def test_unknown_column_lists_what_is_there() -> None:
     with pytest.raises(ValueError, match=r"no column 'stain'; it has experiment, condition, plate, drug, h, marker"):
         make(frame()).column("stain")
+    with pytest.raises(ValueError, match=r"it has experiment, condition, track, plate, drug, h, marker\."):
+        make(frame().assign(track="a"), track="track").column("stain")
+
+
+def test_a_role_that_no_column_has_is_told_with_the_key_that_names_it() -> None:
+    cells = make(frame().assign(track="a", hours=0.0), condition=None, hours="hours", track="track")
+    with pytest.raises(
+        ValueError, match=r"no condition is named.*data\.columns\.condition, in code.*axis `condition`"
+    ) as e:
+        cells.column("condition")
+    assert str(e.value).endswith("Other columns of the table: drug, h, marker.")
 
 
 def test_take_keeps_the_labels() -> None:

@@ -480,9 +480,10 @@ def _rows(batch: Any) -> tuple[np.ndarray, np.ndarray]:
     ("options", "said"),
     [
         ({"batch_size": 100}, ["batch_size=100", "256 rows", "128"]),
-        ({"preload_nchunks": 1000}, ["preload_nchunks=1000", "750 chunks"]),
+        ({"preload_nchunks": 1000}, ["preload_nchunks=1000", "750 chunks", "batch_sampler.preload_nchunks=750"]),
         ({"chunk_size": 0}, ["chunk_size=0"]),
         ({"num_batches": "cover"}, ["num_batches='cover'"]),
+        ({"num_batches": "covr"}, ["num_batches='covr'", "null"]),
         ({"scope": "global"}, ["scope='global'", "rank"]),
         ({"rank": 2, "world_size": 2}, ["rank=2"]),
     ],

@@ -174,6 +174,10 @@ def test_the_preview_takes_missing_labels_as_training_does(tmp_path: Path) -> No
         training_cells(made())
     with pytest.raises(InstantiationException, match=r"data\.missing=label"):
         instantiate(made().data)
+    with pytest.raises(
+        InstantiationException, match=r"larger than the number of held-out cells, \d+; .*split\.fraction"
+    ):
+        training_cells(made("data.missing=label", "batch_sampler.batch_size=60"))
     config = made("data.missing=label")
     cells, _ = training_cells(config)
     training, _ = instantiate(config.split, instantiate(config.data))

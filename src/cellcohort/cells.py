@@ -145,10 +145,21 @@ class CellTable:
             return _joint([self.column(part) for part in name])
         if name not in self._columns:
             if not self.has(name):
-                known = [*self._roles, *map(str, self._frame.columns)]
-                raise ValueError(f"the table has no column {name!r}; it has {listed(known)}. Name one of these.")
+                raise ValueError(self._unknown(name))
             self._columns[name] = _code(self._frame[name], self._missing)
         return self._columns[name]
+
+    def _unknown(self, name: str) -> str:
+        columns = list(map(str, self._frame.columns))
+        if name not in ("experiment", "condition", "track"):
+            known = listed(dict.fromkeys([*self._roles, *columns]))
+            return f"the table has no column {name!r}; it has {known}. Name one of these."
+        free = listed(column for column in columns if column not in {*self._roles.values(), "hours"})
+        return (
+            f"no {name} is named; name its column with data.columns.{name}, in code "
+            f"CellTable.from_frame(..., {name}=...), or leave out what asks for it, such as the axis `{name}` of "
+            f"sampler. Other columns of the table: {free or 'none'}."
+        )
 
     def take(self, positions: np.ndarray) -> CellTable:
         """The table of some cells, with the same codes and labels.
@@ -168,7 +179,7 @@ def _require(frame: pd.DataFrame, role: str, name: str) -> None:
     if name not in frame.columns:
         raise ValueError(
             f"{role}={name!r} is not a column; the table has {listed(map(str, frame.columns))}. "
-            f"Name one of these, or pass {role}=None if there is none."
+            f"Name one of these with data.columns.{role}, or say null there if there is none; in code {role}=None."
         )
     if isinstance(frame[name], pd.DataFrame):
         raise ValueError(f"{role}={name!r} names {frame[name].shape[1]} columns of the table; rename all but one.")
@@ -222,7 +233,10 @@ def _hours(values: pd.Series) -> np.ndarray:
             f"hours={values.name!r} is infinite in {int(np.isinf(hours).sum())} rows; correct or drop them."
         )
     if np.isnan(hours).all():
-        raise ValueError(f"hours={values.name!r} is missing in every row; pass hours=None if there is no time.")
+        raise ValueError(
+            f"hours={values.name!r} is missing in every row; if there is no time, say data.columns.hours=null, in code "
+            "hours=None."
+        )
     return hours
 
 

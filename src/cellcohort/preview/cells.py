@@ -24,6 +24,8 @@ def training_cells(config: DictConfig) -> tuple[CellTable, int]:
     ------
     TypeError
         `data` has a key that its loading function does not take.
+    ValueError
+        The cells that are held out are too few for a batch of every rank.
     """
     load = get_method(config.data._target_)
     load_cells = getattr(sys.modules[load.__module__], "load_cells", None)
@@ -35,7 +37,8 @@ def training_cells(config: DictConfig) -> tuple[CellTable, int]:
         signature(load).bind_partial(**options)
         taken = {key: value for key, value in options.items() if key in signature(load_cells).parameters}
         whole = load_cells(**taken, also=sorted(set(_columns(config.sampler.axes))))
-    training, _ = instantiate(config.split, whole)
+    training, validation = instantiate(config.split, whole)
+    instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
     return training.cells, len(whole.cells)
 
 

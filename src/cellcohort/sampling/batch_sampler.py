@@ -80,7 +80,15 @@ class BatchSampler:
         if self.seed >= 2**64:
             raise ValueError(f"seed={seed} is out of range; it is a whole number below 2**64.")
         self.epoch, self._first, self._fresh = 0, 0, True
+        if isinstance(num_batches, str) and num_batches != "cover":
+            choices = "a whole number >= 1, 'cover', or null (None), which is as many as the cells fill"
+            raise ValueError(f"num_batches={num_batches!r} is not a choice; use {choices}.")
         self._per_epoch = num_batches if num_batches in (None, "cover") else whole("num_batches", num_batches, 1)
+        if fixed and self.batch_size > len(cells):
+            raise ValueError(
+                f"a batch of {batch_size} cells is larger than the number of held-out cells, {len(cells)}; use a "
+                "smaller batch_sampler.batch_size, or hold out more cells with split.fraction."
+            )
         self._schedule = self._plan(whole("world_size", world_size, 1))
         self._take_place(rank, world_size)
         self.warnings = self._shortfalls()
@@ -105,9 +113,10 @@ class BatchSampler:
         ranks = 1 if self.scope == "global" else world_size
         steps = -(-n // ranks) if self._per_epoch == "cover" else n // ranks
         if self._per_epoch is None and steps == 0:
+            what, remedy = ("held-out cells", "a larger split.fraction") if self.fixed else ("cells", "set num_batches")
             raise ValueError(
-                f"{self._schedule.n_cells} cells fill {n} batches of batch_size={self.batch_size}, fewer than "
-                f"world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or set num_batches."
+                f"{self._schedule.n_cells} {what} fill {n} batches of batch_size={self.batch_size}, fewer than "
+                f"world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or {remedy}."
             )
         self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
 

@@ -72,6 +72,11 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
                 f"scope={scope!r} cannot be had where cells are read in chunks: every rank has windows of its own. "
                 "Use scope='rank', or read row by row."
             )
+        if isinstance(num_batches, str):
+            raise ValueError(
+                f"num_batches={num_batches!r} cannot be had where cells are read in chunks; use a whole number >= 1, "
+                "or null (None), which is as many as the cells fill."
+            )
         if num_batches is not None:
             whole("num_batches", num_batches, 1)
         self.chunk_size = whole("chunk_size", chunk_size, 1)
@@ -92,7 +97,8 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         if self.preload_nchunks > in_store:
             raise ValueError(
                 f"a window of preload_nchunks={self.preload_nchunks} is larger than the store, which has {in_store} "
-                f"chunks of {self.chunk_size} rows; use preload_nchunks={in_store} at most, or a smaller chunk_size."
+                f"chunks of {self.chunk_size} rows; use batch_sampler.preload_nchunks={in_store} at most, or a smaller "
+                "chunk_size."
             )
 
     def _one_by_one(self, shuffle: bool) -> OneByOne:

@@ -62,7 +62,7 @@ class Schedule:
         if places > self.n_cells:
             raise ValueError(
                 f"a batch of {places} cells is larger than the number of cells that may be drawn, "
-                f"{self.n_cells} of {len(cells)}; use a smaller batch_size."
+                f"{self.n_cells} of {len(cells)}; use a smaller batch_size (batch_sampler.batch_size)."
             )
         self.n_batches = self.n_cells // places
         hours = self._window.values(cells) if self._window else None

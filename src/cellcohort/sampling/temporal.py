@@ -64,7 +64,7 @@ class TemporallyEnriched(WindowAxis):
             return numbers[cells.column(self.column).codes]
         if cells.hours is None:
             raise ValueError(
-                "the table has no hours, which temporal enrichment needs; name the column of times "
-                "(CellTable.from_frame(..., hours=...)) or leave this axis out."
+                "the table has no hours, which temporal enrichment needs; name the column of times with "
+                "data.columns.hours, in code CellTable.from_frame(..., hours=...), or leave this axis out."
             )
         return cells.hours

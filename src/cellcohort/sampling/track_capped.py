@@ -49,7 +49,7 @@ class TrackCapped(CapAxis):
         """Raise ValueError where the table has no such column."""
         if self.column == "track" and not cells.has("track"):
             raise ValueError(
-                "the table has no tracks, which TrackCapped caps; name their column "
-                "(CellTable.from_frame(..., track=...)) or leave this axis out."
+                "the table has no tracks, which TrackCapped caps; name their column with data.columns.track, "
+                "in code CellTable.from_frame(..., track=...), or leave this axis out."
             )
         super().check(cells)
