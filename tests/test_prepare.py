@@ -177,8 +177,13 @@ def test_what_is_there_already_is_not_done_again(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr("cellcohort.preparation.steps._work", failing)
         prepare(source, tmp_path / "out.zarr", **SMALL)
-        with pytest.raises(ValueError, match="from another source or with other options"):
-            prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
+        with pytest.raises(ValueError, match=r"was prepared with together=None, not track; seed=0, not 1; name"):
+            prepare(source, tmp_path / "out.zarr", **SMALL, seed=1, together="track")
+        write(cells(seed=1), tmp_path / "cells.h5ad")
+        with pytest.raises(
+            ValueError, match=r"was prepared from another source, or with other missing, .*prepare\.out"
+        ):
+            prepare(AnnDataFiles(tmp_path / "cells.h5ad"), tmp_path / "out.zarr", **SMALL)
     assert content(store.path) == before
 
 
@@ -361,7 +366,8 @@ def test_files_must_have_the_same_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"group_by": ["plate"]}, "no column 'plate'; it has experiment"),
+        ({"group_by": ["plate"]}, r"group_by names 'plate', .* columns experiment, .* prepare\.group_by"),
+        ({"together": "family"}, "together names 'family', but the cells have the columns experiment"),
         ({"chunk_rows": 24}, "a file holds whole chunks"),
         ({"dataset_rows": 100}, "dataset_rows=100 must be a multiple of chunk_rows=16"),
         ({"out": "cells"}, "ending in .zarr"),
@@ -408,7 +414,7 @@ def test_cells_without_a_label_are_refused_or_a_stratum_of_their_own(
     ("path", "error", "said"),
     [
         (None, ValueError, "source.path is empty"),
-        ("no/*.h5ad", FileNotFoundError, "no such file"),
+        ("no/*.h5ad", FileNotFoundError, r"no such file .*\. Correct source\.path: .* pattern"),
         ([str(ROOT / "README.md")] * 2, ValueError, "named twice"),
         (str(ROOT / "README.md"), ValueError, "no AnnData file"),
     ],
@@ -501,11 +507,17 @@ def test_a_store_without_its_obs_is_refused(tmp_path: Path, what: str) -> None:
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     zarr.open_group(tmp_path / "empty.zarr", mode="w")
     (tmp_path / "text.zarr").mkdir()
+    (tmp_path / "cells.partial").mkdir()
     write(cells(30), tmp_path / "cells.h5ad")
     for name, error, said in (
         ("empty.zarr", ValueError, "holds no dataset_0 and no obs, but nothing"),
         ("text.zarr", ValueError, "is no zarr group"),
-        ("cells.h5ad", ValueError, "make a store of it: scripts/prepare.py"),
+        (
+            "cells.h5ad",
+            ValueError,
+            r"data=anndata reads stores.* prepare\.out=outputs/cells\.zarr, .*data\.path=outputs/",
+        ),
+        ("cells.partial", ValueError, r"has not finished; run .* again, with the same options, and name .*cells\.zarr"),
         ("gone.zarr", FileNotFoundError, "no such store"),
     ):
         with pytest.raises(error, match=said):

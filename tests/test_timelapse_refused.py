@@ -263,6 +263,11 @@ def test_a_channel_whose_name_two_have_is_refused(folder: Path, name: str) -> No
         load(folder, entry(name, channels=["Phase"]))
 
 
+def test_an_entry_without_its_plate_is_told_where_to_name_it() -> None:
+    with pytest.raises(ValueError, match=r"experiment mda231; set data\.path=<plate>.* `plate`"):
+        read_collection(None, [{**entry("mda231"), "plate": None}])
+
+
 def test_a_column_of_two_kinds_is_named(folder: Path) -> None:
     for name, quality in (("one", 0.5), ("two", "good")):
         tracks_of(POSITIONS).assign(quality=quality).to_parquet(folder / f"{name}.parquet")

@@ -63,10 +63,17 @@ class Store:
                 f"{partial} is there: run scripts/prepare.py again, with the same options." if partial.exists() else ""
             )
             raise FileNotFoundError(f"{self.path}: no such store (looked from {Path.cwd()}). {hint}".rstrip())
-        if self.path.suffix in (".h5ad", ".partial"):
+        if self.path.suffix == ".h5ad":
+            out = f"outputs/{self.path.stem}.zarr"
             raise ValueError(
-                f"{self.path} cannot be read in chunks; make a store of it: scripts/prepare.py "
-                f"source.path={self.path.with_suffix('.h5ad')} prepare.out={self.path.with_suffix('.zarr')}"
+                f"{self.path} cannot be read in chunks: data=anndata reads stores, which scripts/prepare.py writes. "
+                f"Make one of it, scripts/prepare.py source.path={self.path} prepare.out={out}, and name it, "
+                f"data.path={out}"
+            )
+        if self.path.suffix == ".partial":
+            raise ValueError(
+                f"{self.path} is the work of a preparation that has not finished; run scripts/prepare.py again, with "
+                f"the same options, and name {self.path.with_suffix('.zarr')}."
             )
         try:
             group = zarr.open_group(self.path, mode="r")

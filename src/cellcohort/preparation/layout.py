@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
+from cellcohort.listing import listed
 from cellcohort.missing import Missing, refuse_missing
 from cellcohort.sampling.batch_sampler import whole
 from cellcohort.sampling.keyed import key_of, uniform
@@ -56,6 +57,12 @@ def stored_order(
     whole("seed", seed, 0)
     if isinstance(group_by, str):
         raise ValueError(f"group_by={group_by!r} must be a list of columns; use [{group_by}].")
+    asked = [*(("group_by", name) for name in group_by), *([("together", together)] if together is not None else [])]
+    if lacking := [f"{option} names {name!r}" for option, name in asked if name not in obs.columns]:
+        raise ValueError(
+            f"{', '.join(lacking)}, but the cells have the columns {listed(obs.columns)}; name some of these with "
+            "prepare.group_by and prepare.together, such as 'prepare.group_by=[plate,drug]', or group_by=[] for none."
+        )
     refuse_missing(obs, [together], group_by, missing, "prepare.missing=label")
     cells = CellTable.from_frame(obs, experiment=None, condition=None, hours=None, missing=missing)
     rows = np.arange(len(cells))

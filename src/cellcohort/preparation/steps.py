@@ -94,8 +94,9 @@ def prepare(
     if len(shown) < len(sizes):
         print(f"            and {len(sizes) - len(shown):,} more")
     name = digest(source.fingerprint, options, plan.dataset_rows, chunk_rows, shard_rows, order)
+    about = {"name": name, **options, "shape": list(source.shape), "chunk_rows": chunk_rows}
     if out.exists():
-        return _there(out, plan.folder, name)
+        return _there(out, plan.folder, {"rows": plan.rows, **about})
     with _begun(plan.folder, name):
         if out.exists():
             raise RuntimeError(f"{out} was finished by another process just now; start again to use it.")
@@ -106,7 +107,7 @@ def prepare(
                 np.save(file, place)
         with _client(cluster, threads) as client:
             _work(client, source, plan, order)
-        _finish(plan, out, {"name": name, **options, "shape": list(source.shape), "chunk_rows": chunk_rows})
+        _finish(plan, out, about)
         shutil.rmtree(plan.folder)
     return Store(out)
 
@@ -115,14 +116,17 @@ def _stratum(item: tuple[str, int]) -> str:
     return f"  {item[1]:>9,}  {item[0]}"
 
 
-def _there(out: Path, folder: Path, name: str) -> Store:
-    store = Store(out)  # which refuses what is no store
+def _there(out: Path, folder: Path, about: dict[str, Any]) -> Store:
+    store, name = Store(out), about["name"]  # which refuses what is no store
     if "name" not in store.manifest:
         raise ValueError(f"{out} is there and was not written by a preparation; name another out.")
     if store.manifest["name"] != name:
-        raise ValueError(
-            f"{out} was prepared from another source or with other options; name another out, or delete it."
-        )
+        said = {key: store.manifest.get(key) for key in about}
+        differ = [f"{key}={said[key]}, not {now}" for key, now in about.items() if key != "name" and said[key] != now]
+        how = "with " + "; ".join(differ)
+        if not differ:
+            how = "from another source, or with other missing, shard_rows or dataset_rows"
+        raise ValueError(f"{out} was prepared {how}; name another out (prepare.out), or delete it.")
     print(f"{out} is finished already, with these options.")
     if (folder / "name").exists() and (folder / "name").read_text() == name:
         shutil.rmtree(folder)  # the work of it, stopped just before its end

@@ -150,7 +150,10 @@ def _found(path: str | Path | Sequence[str | Path] | None) -> list[Path]:
     for pattern in map(str, patterns):
         found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
         if not found:
-            raise FileNotFoundError(f"{pattern}: no such file (looked from {Path.cwd()}).")
+            raise FileNotFoundError(
+                f"{pattern}: no such file (looked from {Path.cwd()}). Correct source.path: a file, a .zarr directory, "
+                "or a pattern in quotes, such as 'source.path=plates/*.h5ad'."
+            )
         files += map(Path, found)
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)

@@ -93,6 +93,13 @@ def read_collection(
                 f"{len(experiments)}, or it names one; leave out data.path or that `plate`."
             )
         experiments = [{**experiments[0], "plate": path.name}]
+    elif lacking := [
+        str(entry.get("name", number)) for number, entry in enumerate(experiments, 1) if not entry.get("plate")
+    ]:
+        raise ValueError(
+            f"no plate is named for experiment {', '.join(lacking)}; set data.path=<plate>, which does for one "
+            "experiment, or `plate` in each entry of data.experiments."
+        )
     folder = Path() if path is None else path.parent
     found = [_experiment(entry, folder, number) for number, entry in enumerate(experiments, start=1)]
     if not found:
