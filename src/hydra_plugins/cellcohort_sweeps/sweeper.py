@@ -77,7 +77,6 @@ class ResumableSweeper(BasicSweeper):
             results, failed = launched(self.launcher, waiting, directory)
         if failed:
             raise CompactHydraException(_report(failed, directory, len(waiting)))
-        print(f"sweep: {directory}", flush=True)
         return [results]
 
     def _jobs(self, choices: Sequence[Sequence[str]]) -> list[Job]:
