@@ -92,7 +92,7 @@ def test_every_picture_says_in_words_what_it_shows(written: Path) -> None:
 def test_verdicts_are_words_and_signs_not_colours_alone(tmp_path: Path) -> None:
     table = compare(arms_of(read_runs([make_sweep(tmp_path, EFFECTS)])[0]))
     said = verdicts(table, "random")
-    rest = "○ not told apart on the other 1 scores."
+    rest = "○ not told apart on mixing <b>."
     assert said == [
         f"condition, against random: ▼ worse on probe; {rest}",
         f"experiment, against random: ▲ better on probe; {rest}",

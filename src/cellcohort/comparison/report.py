@@ -110,8 +110,8 @@ def verdicts(table: pd.DataFrame, reference: str) -> list[str]:
         of = {verdict: rows.loc[rows["verdict"] == verdict, "score"].tolist() for verdict in (BETTER, WORSE, OPEN)}
         found = [f"{MARKS[kind]}{kind} on {', '.join(of[kind])}" for kind in (BETTER, WORSE) if of[kind]]
         if of[OPEN]:
-            which = f"the other {len(of[OPEN])}" if found else f"any of {len(rows)}"
-            found.append(f"{MARKS[OPEN]}{OPEN} on {which} scores")
+            others = f"the other {len(of[OPEN])} scores" if len(of[OPEN]) > 1 else of[OPEN][0]
+            found.append(f"{MARKS[OPEN]}{OPEN} on {others if found else f'any of {len(rows)} scores'}")
         said.append(f"{strategy}, against {reference}: {'; '.join(found)}.")
     return said or ["Nothing was tested, so nothing can be said of any strategy."]
 
