@@ -19,7 +19,7 @@ from cellcohort.command import refuse_unread, run_command
 from cellcohort.run import Run, stamp, strategy
 from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched
 from cellcohort.sampling.axis import Axis
-from cellcohort.sampling.batch_sampler import whole
+from cellcohort.whole_number import whole_number
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -270,7 +270,7 @@ def test_only_errors_of_the_user_are_told_without_a_traceback(
 ) -> None:
     def job(config: DictConfig) -> None:
         with Run(config):
-            whole("seed", -1, 0) if ours else pd.to_datetime("no date")
+            whole_number("seed", -1, 0) if ours else pd.to_datetime("no date")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYDRA_FULL_ERROR", full)

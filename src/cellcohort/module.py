@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cellcohort.launch import check_place
 from cellcohort.samples import Views
-from cellcohort.sampling.batch_sampler import whole
+from cellcohort.whole_number import whole_number
 
 MLP = {"_target_": "cellcohort.models.MLP"}
 NTXENT = {"_target_": "cellcohort.objectives.NTXent"}
@@ -83,7 +83,7 @@ class ContrastiveModule(lightning.LightningModule):
         self.shape = tuple(int(n) for n in shape)
         self.learning_rate, self.weight_decay, self.seed, self.views = learning_rate, weight_decay, seed, views
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(whole("seed", seed, 0))
+            torch.manual_seed(whole_number("seed", seed, 0))
             self.encoder: nn.Module = instantiate(model, shape=self.shape)
             embedding = self.encoder(torch.zeros(1, *self.shape)).shape[1]
             self.head = nn.Sequential(nn.Linear(embedding, embedding), nn.GELU(), nn.Linear(embedding, projection))

@@ -8,7 +8,7 @@ import numpy as np
 
 from cellcohort.anchors import TICKS, check_tau_hours, tau_ticks
 from cellcohort.augment import draws
-from cellcohort.sampling.batch_sampler import whole
+from cellcohort.whole_number import whole_number
 
 
 class Pairs:
@@ -34,7 +34,7 @@ class Pairs:
         check_tau_hours(tau_hours)
         ticks = np.rint((hours - hours.min()) * TICKS).astype(np.int64)
         self._low, self._high = tau_ticks(tau_hours)
-        self._seed, self._hours = whole("seed", seed, 0), hours
+        self._seed, self._hours = whole_number("seed", seed, 0), hours
         self._clock = codes.astype(np.int64) * (int(ticks.max()) + self._high + 10) + ticks
 
     def draw(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cellcohort.anchors import TrackCells
-from cellcohort.sampling.batch_sampler import whole
+from cellcohort.whole_number import whole_number
 
 if TYPE_CHECKING:
     from cellcohort.windows import TrackWindows
@@ -50,7 +50,7 @@ def split[Tracks: (TrackWindows, TrackCells)](
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction={fraction} must be above 0 and below 1.")
-    whole("seed", seed, 0)
+    whole_number("seed", seed, 0)
     if by == "track":
         if held_out is not None:
             raise ValueError(f"held_out={held_out} names experiments; use by='experiment', or leave it out.")

@@ -15,7 +15,7 @@ from cellcohort.anchors import TICKS, Positive, anchors, check_positive, later_r
 from cellcohort.augment import LIGHT, Augment, draws
 from cellcohort.cells import CellTable
 from cellcohort.samples import checked_positions
-from cellcohort.sampling.batch_sampler import whole
+from cellcohort.whole_number import whole_number
 
 
 class TrackWindows(Dataset[dict[str, Any]]):
@@ -197,7 +197,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
 def _check_options(frames: int, tau_hours: Sequence[float], positive: str, augment: Augment, seed: int) -> None:
     if frames < 1:
         raise ValueError(f"frames={frames} leaves no frame in a window; use 1 or more.")
-    whole("seed", seed, 0)
+    whole_number("seed", seed, 0)
     check_positive(tau_hours, positive)
     if positive != "track" and not augment.changes:
         raise ValueError(

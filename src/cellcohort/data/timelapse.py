@@ -11,12 +11,12 @@ import numpy as np
 from cellcohort.anchors import TrackCells
 from cellcohort.cells import CellTable
 from cellcohort.samples import Views
-from cellcohort.sampling.batch_sampler import whole
 from cellcohort.timelapse.collection import read_collection
 from cellcohort.timelapse.index import Border, Index, make_index
 from cellcohort.timelapse.patches import Patches
 from cellcohort.timelapse.positives import Lineages, Positive, anchor_rows, check_positive
 from cellcohort.timelapse.scaling import Normalise, scaling
+from cellcohort.whole_number import whole_number
 
 __all__ = ["load_cells", "load_timelapse"]
 
@@ -95,7 +95,7 @@ def load_timelapse(
     """
     if cache_megabytes < 0:
         raise ValueError(f"cache_megabytes={cache_megabytes} must be 0 or more.")
-    whole("seed", seed, 0)
+    whole_number("seed", seed, 0)
     if positive == "self" and not getattr(augment, "changes", augment is not None):
         raise ValueError(
             "positive='self' without augment, or with all of it turned off, would pair cells with themselves; turn "

@@ -17,8 +17,8 @@ from cellcohort.evaluation.score import Score
 from cellcohort.evaluation.tracks import smoothness_scores
 from cellcohort.module import ContrastiveModule
 from cellcohort.samples import Samples
-from cellcohort.sampling.batch_sampler import whole
 from cellcohort.sampling.keyed import key_of, uniform
+from cellcohort.whole_number import whole_number
 
 MOST_POSITIVES = 2000
 
@@ -45,9 +45,9 @@ class Evaluation:
     """
 
     def __init__(self, max_cells: int = 20_000, permutations: int = 199, seed: int = 0) -> None:
-        self.max_cells = whole("max_cells", max_cells, 100)
-        self.permutations = whole("permutations", permutations, 19)
-        self.seed = whole("seed", seed, 0)
+        self.max_cells = whole_number("max_cells", max_cells, 100)
+        self.permutations = whole_number("permutations", permutations, 19)
+        self.seed = whole_number("seed", seed, 0)
 
     def __call__(
         self,

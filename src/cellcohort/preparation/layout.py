@@ -10,8 +10,8 @@ import pandas as pd
 from cellcohort.cells import CellTable
 from cellcohort.listing import listed
 from cellcohort.missing import Missing, refuse_missing
-from cellcohort.sampling.batch_sampler import whole
 from cellcohort.sampling.keyed import key_of, uniform
+from cellcohort.whole_number import whole_number
 
 
 def stored_order(
@@ -54,7 +54,7 @@ def stored_order(
     ValueError
         A column is not there, or has missing values; `together` may have none.
     """
-    whole("seed", seed, 0)
+    whole_number("seed", seed, 0)
     if isinstance(group_by, str):
         raise ValueError(f"group_by={group_by!r} must be a list of columns; use [{group_by}].")
     asked = [*(("group_by", name) for name in group_by), *([("together", together)] if together is not None else [])]

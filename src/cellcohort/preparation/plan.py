@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cellcohort.sampling.batch_sampler import whole
+from cellcohort.whole_number import whole_number
 
 BYTES_PER_BLOCK = 64 * 2**20  # of source rows read at once, by each thread
 BYTES_PER_DATASET = 512 * 2**20  # of rows that a thread holds to put them in order
@@ -83,14 +83,14 @@ def sized(folder: Path, rows: int, row_bytes: int, chunk_rows: int, shard_rows: 
     ValueError
         A number of rows is out of range, or files and chunks do not fit into each other.
     """
-    if whole("shard_rows", shard_rows, 1) % whole("chunk_rows", chunk_rows, 1):
+    if whole_number("shard_rows", shard_rows, 1) % whole_number("chunk_rows", chunk_rows, 1):
         raise ValueError(
             f"chunk_rows={chunk_rows}, shard_rows={shard_rows}: a file holds whole chunks; use for instance "
             f"shard_rows={chunk_rows * 64}."
         )
     if dataset_rows is None:
         dataset_rows = max(BYTES_PER_DATASET // row_bytes // shard_rows, 1) * shard_rows
-    if whole("dataset_rows", dataset_rows, 1) % chunk_rows:
+    if whole_number("dataset_rows", dataset_rows, 1) % chunk_rows:
         raise ValueError(
             f"dataset_rows={dataset_rows} must be a multiple of chunk_rows={chunk_rows}, so that chunks stay aligned "
             f"from one dataset to the next; use for instance {chunk_rows * max(1, -(-dataset_rows // chunk_rows))}."

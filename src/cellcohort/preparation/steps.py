@@ -21,10 +21,10 @@ from cellcohort.missing import Missing
 from cellcohort.preparation.layout import stored_order
 from cellcohort.preparation.plan import Plan, digest, sized
 from cellcohort.preparation.work import cut, gather
-from cellcohort.sampling.batch_sampler import whole as count
 from cellcohort.sources import Source
 from cellcohort.store import MANIFEST, Store
 from cellcohort.whole import whole
+from cellcohort.whole_number import whole_number
 
 MOST_SHOWN = 40  # strata whose sizes are printed
 
@@ -83,7 +83,7 @@ def prepare(
     """
     if out is None or Path(out).suffix != ".zarr":
         raise ValueError(f"out={out} must name the directory to write, ending in .zarr, such as outputs/cells.zarr.")
-    count("threads", threads, 1)
+    whole_number("threads", threads, 1)
     out = Path(out)
     order, sizes = stored_order(source.obs, group_by, together, seed, missing)
     options = {"group_by": list(group_by), "together": together, "seed": seed}

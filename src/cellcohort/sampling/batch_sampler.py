@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.batch import Asked, Batch
 from cellcohort.sampling.schedule import Schedule
 from cellcohort.sampling.shortfall import ShortfallWarning
+from cellcohort.whole_number import whole_number
 
 
 class BatchSampler:
@@ -75,21 +76,21 @@ class BatchSampler:
         if scope not in ("rank", "global"):
             raise ValueError(f"scope={scope!r} is not a choice; use 'rank' or 'global'.")
         self.cells, self.axes, self.scope, self.fixed = cells, dict(axes or {}), scope, fixed
-        self.batch_size = whole("batch_size", batch_size, 1)
-        self.seed = whole("seed", seed, 0)
+        self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.seed = whole_number("seed", seed, 0)
         if self.seed >= 2**64:
             raise ValueError(f"seed={seed} is out of range; it is a whole number below 2**64.")
         self.epoch, self._first, self._fresh = 0, 0, True
         if isinstance(num_batches, str) and num_batches != "cover":
             choices = "a whole number >= 1, 'cover', or null (None), which is as many as the cells fill"
             raise ValueError(f"num_batches={num_batches!r} is not a choice; use {choices}.")
-        self._per_epoch = num_batches if num_batches in (None, "cover") else whole("num_batches", num_batches, 1)
+        self._per_epoch = num_batches if num_batches in (None, "cover") else whole_number("num_batches", num_batches, 1)
         if fixed and self.batch_size > len(cells):
             raise ValueError(
                 f"a batch of {batch_size} cells is larger than the number of held-out cells, {len(cells)}; use a "
                 "smaller batch_sampler.batch_size, or hold out more cells with split.fraction."
             )
-        self._schedule = self._plan(whole("world_size", world_size, 1))
+        self._schedule = self._plan(whole_number("world_size", world_size, 1))
         self._take_place(rank, world_size)
         self.warnings = self._shortfalls()
         if self.rank == 0:
@@ -102,7 +103,7 @@ class BatchSampler:
         )
 
     def _take_place(self, rank: int, world_size: int) -> None:
-        self.rank, self.world_size = whole("rank", rank, 0), world_size
+        self.rank, self.world_size = whole_number("rank", rank, 0), world_size
         if rank >= world_size:
             raise ValueError(f"rank={rank} does not exist with world_size={world_size}; ranks count from 0.")
         n = self._schedule.n_batches
@@ -127,8 +128,8 @@ class BatchSampler:
         """The sampler of another rank; shares the index of this one wherever it is the same."""
         twin = copy.copy(self)
         if self.scope == "global" and world_size != self.world_size:
-            twin._schedule = self._plan(whole("world_size", world_size, 1))
-        twin._take_place(rank, whole("world_size", world_size, 1))
+            twin._schedule = self._plan(whole_number("world_size", world_size, 1))
+        twin._take_place(rank, whole_number("world_size", world_size, 1))
         return twin
 
     @property
@@ -193,7 +194,7 @@ class BatchSampler:
 
         Warns if that leaves batches out which the state that was loaded would have gone on with.
         """
-        epoch = whole("epoch", epoch, 0)
+        epoch = whole_number("epoch", epoch, 0)
         if self.fixed:
             return
         if epoch != self.epoch:
@@ -217,20 +218,20 @@ class BatchSampler:
         """Begin the next pass at the epoch and step of `state`."""
         if set(state) != {"epoch", "step"}:
             raise ValueError(f"state has the keys {sorted(state)}; a sampler's state has 'epoch' and 'step'.")
-        step = whole("step", state["step"], 0)
+        step = whole_number("step", state["step"], 0)
         if step > self.num_batches:
             raise ValueError(
                 f"state is at step {step}, but an epoch has {self.num_batches} batches; was it another run's?"
             )
-        self.epoch, self._first, self._fresh = whole("epoch", state["epoch"], 0), step, True
+        self.epoch, self._first, self._fresh = whole_number("epoch", state["epoch"], 0), step, True
 
     def batch(self, epoch: int, step: int) -> np.ndarray:
         """The positions of one batch, int64 of shape (batch_size,); touches no state."""
-        return self._draw(whole("epoch", epoch, 0), whole("step", step, 0))
+        return self._draw(whole_number("epoch", epoch, 0), whole_number("step", step, 0))
 
     def asked(self, epoch: int, step: int) -> Asked:
         """What the axes asked of one batch (with ``scope="global"``, of the union over ranks)."""
-        return self._schedule.asked(whole("epoch", epoch, 0), self._number(whole("step", step, 0)))
+        return self._schedule.asked(whole_number("epoch", epoch, 0), self._number(whole_number("step", step, 0)))
 
     def _draw(self, epoch: int, step: int) -> np.ndarray:
         if self.scope == "global":
@@ -240,9 +241,3 @@ class BatchSampler:
     def _number(self, step: int) -> int:
         """The place of this rank's batch in the sequence that all ranks share."""
         return step if self.scope == "global" else step * self.world_size + self.rank
-
-
-def whole(option: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{option}={value!r} is out of range; it is a whole number >= {least}.")
-    return int(value)

@@ -11,10 +11,11 @@ from torch.utils.data import get_worker_info
 
 from cellcohort.cells import CellTable
 from cellcohort.sampling.axis import Axis
-from cellcohort.sampling.batch_sampler import BatchSampler, whole
+from cellcohort.sampling.batch_sampler import BatchSampler
 from cellcohort.sampling.chunked_schedule import ChunkedSchedule
 from cellcohort.sampling.one_by_one import OneByOne
 from cellcohort.sampling.reach import place_of
+from cellcohort.whole_number import whole_number
 
 
 class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
@@ -78,10 +79,10 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
                 "or null (None), which is as many as the cells fill."
             )
         if num_batches is not None:
-            whole("num_batches", num_batches, 1)
-        self.chunk_size = whole("chunk_size", chunk_size, 1)
-        self.preload_nchunks = whole("preload_nchunks", preload_nchunks, 1)
-        self._check_sizes(cells, whole("batch_size", batch_size, 1))
+            whole_number("num_batches", num_batches, 1)
+        self.chunk_size = whole_number("chunk_size", chunk_size, 1)
+        self.preload_nchunks = whole_number("preload_nchunks", preload_nchunks, 1)
+        self._check_sizes(cells, whole_number("batch_size", batch_size, 1))
         super().__init__(cells, axes, batch_size, seed, rank, world_size, "rank", num_batches, fixed)
 
     def _check_sizes(self, cells: CellTable, batch_size: int) -> None:

@@ -10,9 +10,9 @@ import pandas as pd
 from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
-from cellcohort.sampling.batch_sampler import whole
 from cellcohort.sampling.keyed import key_of, uniform
 from cellcohort.sources.anndata import AnnDataFiles
+from cellcohort.whole_number import whole_number
 
 BLOCK = 8192  # rows read at a time
 
@@ -59,7 +59,7 @@ class Planted(AnnDataFiles):
                 f"experiments={experiments}, shift={shift}, gain={gain}: the first must be at least 2, the others 0 or "
                 "more."
             )
-        whole("seed", seed, 0)
+        whole_number("seed", seed, 0)
         super().__init__(path, layer)
         if "experiment" in super().obs.columns:
             raise ValueError("obs has a column 'experiment' already; prepare it as it is, with source=anndata.")
