@@ -85,12 +85,13 @@ class _Windows(annbatch.abc.Sampler):
         for request in self._sampler.sample(n_obs):
             self.requests = self.unchecked = request["requests"]
             rows = np.concatenate([np.arange(run.start, run.stop) for run in self.requests])
-            yield {"requests": self.requests, "splits": [self._paired(rows, split) for split in request["splits"]]}
+            order = np.argsort(rows)
+            yield {"requests": self.requests, "splits": [self._paired(rows, order, one) for one in request["splits"]]}
 
-    def _paired(self, rows: np.ndarray, split: np.ndarray) -> np.ndarray:
+    def _paired(self, rows: np.ndarray, order: np.ndarray, split: np.ndarray) -> np.ndarray:
         anchors = rows[split]
         later = self._dataset.positives(anchors, rows, self._epoch)
-        return split if later is anchors else np.concatenate([split, np.searchsorted(rows, later)])
+        return split if later is anchors else np.concatenate([split, order[np.searchsorted(rows, later, sorter=order)]])
 
 
 def _dense(read: Any) -> Tensor:

@@ -24,7 +24,7 @@ ALIKE = 1.02  # layouts whose chunks per batch differ by less are as good as eac
 AFFORDABLE = 1.6  # times the least chunks per batch, for a layout with which ranks meet every group
 RANKS = (4, 2, 1)  # for which that is looked at
 ANEW = 4  # times that a window which needs too many chunks is planned anew, under another key
-FINER = 0.88  # by how much one layout's batches per window differ from the next one's
+FINER = 0.94  # by how much one layout's batches per window differ from the next one's
 REMEMBERED = 32  # windows kept: one of every rank of a node, and more
 
 

@@ -52,10 +52,11 @@ def cut_window(  # type: ignore[no-untyped-def]
         Share of its walk that a stratum walked along, at most.
     """
     n_batches, timed = len(ask_ptr) - 1, len(time) > 0
+    census = (chunk_ptr, entry_stratum, first, members, time)
     strata = np.unique(ask_stratum)
     n_chunks = len(chunk_ptr) - 1
     most_chunks = min(n_chunks, most_chunks)
-    pool = empty_pool(strata, n_chunks, most_chunks, min(most_chunks * chunk_size, len(members)))
+    pool = empty_pool(strata, start, n_chunks, most_chunks * chunk_size)
     local = np.searchsorted(strata, ask_stratum)
     within, begin, end = _inside(
         ask_ptr, ask_stratum, ask_count, start, knot, knot_start, knot_ptr, focal, half_width, inside, number, timed
@@ -93,25 +94,25 @@ def cut_window(  # type: ignore[no-untyped-def]
                 if within[i] == 0:
                     continue
                 j, need = batch_of[i], within[i]
-                while lacking(pool, v, INSIDE, begin[i], end[i], need, time, first) and n_chosen(pool) < most_chunks:
+                while lacking(pool, v, INSIDE, begin[i], end[i], need) and n_chosen(pool) < most_chunks:
                     near = _near(
-                        pool, strata[v], begin[i], end[i], chunk_size, knot_start, chunk_of, chunk_ptr, entry_stratum,
-                        first, time, mix(key, _U(i)),
+                        pool, strata[v], begin[i], end[i], chunk_size, knot_start, chunk_of, census,
+                        mix(key, _U(i)),
                     )  # fmt: skip
                     if near < 0:
                         break
-                    add_chunk(pool, near, chunk_ptr, entry_stratum, first)
+                    add_chunk(pool, near, census)
                 filled[j], more = take(
-                    pool, v, INSIDE, begin[i], end[i], later, need, members, time, first, capped, most,
-                    tallies[j], mix(mix(key, _U(j)), _U(2 * strata[v])), out[j], filled[j],
+                    pool, v, INSIDE, begin[i], end[i], later, need, capped, most, tallies[j],
+                    mix(mix(key, _U(j)), _U(2 * strata[v])), out[j], filled[j],
                 )  # fmt: skip
                 shared += more
     for v in hungriest:
         rest = 0
         for i in by_stratum[bounds[v] : bounds[v + 1]]:
             rest += ask_count[i] - within[i]
-        while lacking(pool, v, ANYWHERE, 0, 0, rest, time, first) and n_chosen(pool) < most_chunks:
-            if not _walk_on(pool, v, strata[v], walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):
+        while lacking(pool, v, ANYWHERE, 0, 0, rest) and n_chosen(pool) < most_chunks:
+            if not _walk_on(pool, v, strata[v], walk_ptr, walk, walked, origin, census):
                 break
     for v in hungriest:
         part = OUTSIDE if timed else ANYWHERE
@@ -123,11 +124,11 @@ def cut_window(  # type: ignore[no-untyped-def]
             j, need = batch_of[i], ask_count[i] - within[i]
             if need == 0:
                 continue
-            while lacking(pool, v, part, begin[i], end[i], need, time, first) and n_chosen(pool) < most_chunks:
-                if not _walk_on(pool, v, strata[v], walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):
+            while lacking(pool, v, part, begin[i], end[i], need) and n_chosen(pool) < most_chunks:
+                if not _walk_on(pool, v, strata[v], walk_ptr, walk, walked, origin, census):
                     break
             filled[j], more = take(
-                pool, v, part, begin[i], end[i], later, need, members, time, first, capped, most, tallies[j],
+                pool, v, part, begin[i], end[i], later, need, capped, most, tallies[j],
                 mix(mix(key, _U(j)), _U(2 * strata[v] + 1)), out[j], filled[j],
             )  # fmt: skip
             shared += more
@@ -173,23 +174,24 @@ def _from(place, walk, share):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _walk_on(pool, v, s, walk_ptr, walk, walked, origin, chunk_ptr, entry_stratum, first):  # type: ignore[no-untyped-def]
+def _walk_on(pool, v, s, walk_ptr, walk, walked, origin, census):  # type: ignore[no-untyped-def]
     """Add the next chunk of a stratum's walk that is not in the window yet; False if all are."""
     n = walk_ptr[s + 1] - walk_ptr[s]
     while walked[v] < n:
         chunk = walk[walk_ptr[s] + (origin[v] + walked[v]) % n]
         walked[v] += 1
         if not is_chosen(pool, chunk):
-            add_chunk(pool, chunk, chunk_ptr, entry_stratum, first)
+            add_chunk(pool, chunk, census)
             return True
     return False
 
 
 @njit(cache=True, nogil=True)
 def _near(  # type: ignore[no-untyped-def]
-    pool, stratum, begin, end, chunk_size, knot_start, chunk_of, chunk_ptr, entry_stratum, first, time, key
+    pool, stratum, begin, end, chunk_size, knot_start, chunk_of, census, key
 ):  # fmt: skip
     """A chunk not in the window yet that holds many cells of a stratum between two knots; -1 if there is none."""
+    chunk_ptr, entry_stratum, first, _, time = census
     low, n = knot_start[begin], knot_start[end] - knot_start[begin]
     bits = bits_of(n)
     best, most, looked = -1, 0, 0

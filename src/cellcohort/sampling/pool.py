@@ -11,155 +11,200 @@ from numba import njit
 
 from cellcohort.sampling.draw import admit
 from cellcohort.sampling.keyed import mix
+from cellcohort.sampling.windowed import first_from
 
 INSIDE, OUTSIDE, ANYWHERE = 0, 1, 2
+CELL, KNOT, USED, CALL = 0, 1, 2, 3
+NO_CAP = 1 << 30
 _U = np.uint64
 
 
 @njit(cache=True, nogil=True)
-def empty_pool(strata, n_chunks, most_chunks, most_cells):  # type: ignore[no-untyped-def]
-    """A pool for the cells of some strata (sorted), with room for so many chunks and cells.
+def empty_pool(strata, start, n_chunks, most_cells):  # type: ignore[no-untyped-def]
+    """A pool for the cells of some strata (sorted), with room for so many cells of each.
 
     Returns
     -------
-    strata, head, next_entry, entry, place, used, stamp, sizes, chosen, state
-        Entries of a stratum are a linked list: `entry` in the census, `place` of its first cell in
-        `used` (how many times each cell was taken) and `stamp` (the last call that took it). `sizes`
-        counts the cells of each stratum; `chosen` marks the chunks; `state` counts chunks, entries,
-        cells and calls.
+    strata, begin, taken, held, slots, chosen, state
+        Stratum `i` of the pool holds ``held[i]`` cells, in the columns of `slots` from ``begin[i]`` on: first the
+        ``taken[i]`` that batches have taken, then the others. The rows of `slots` are the cell, its knot, how
+        often it was taken, and by which call last. `chosen` marks the chunks; `state` counts chunks and calls.
     """
     n = len(strata)
+    begin = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        begin[i + 1] = begin[i] + min(start[strata[i] + 1] - start[strata[i]], most_cells)
     return (
-        strata, np.full(n, -1, np.int64), np.empty(n * most_chunks, np.int64), np.empty(n * most_chunks, np.int64),
-        np.empty(n * most_chunks, np.int64), np.zeros(most_cells, np.int32), np.zeros(most_cells, np.int64),
-        np.zeros(n, np.int64), np.zeros(n_chunks, np.bool_), np.zeros(4, np.int64),
+        strata, begin, np.zeros(n, np.int64), np.zeros(n, np.int64), np.empty((4, begin[n]), np.int64),
+        np.zeros(n_chunks, np.bool_), np.zeros(2, np.int64),
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def add_chunk(pool, chunk, chunk_ptr, entry_stratum, first):  # type: ignore[no-untyped-def]
-    """Put the cells of a chunk into the pool."""
-    strata, head, next_entry, entry, place, _, _, sizes, chosen, state = pool
+def add_chunk(pool, chunk, census):  # type: ignore[no-untyped-def]
+    """Put the cells of a chunk into the pool; `census` is (chunk_ptr, stratum, first, members, time) of a `Census`."""
+    strata, begin, _, held, slots, chosen, state = pool
+    chunk_ptr, entry_stratum, first, members, time = census
     chosen[chunk] = True
     state[0] += 1
     for e in range(chunk_ptr[chunk], chunk_ptr[chunk + 1]):
-        local = np.searchsorted(strata, entry_stratum[e])
-        if local == len(strata) or strata[local] != entry_stratum[e]:
+        i = np.searchsorted(strata, entry_stratum[e])
+        if i == len(strata) or strata[i] != entry_stratum[e]:
             continue
-        at = state[1]
-        entry[at], place[at], next_entry[at] = e, state[2], head[local]
-        head[local] = at
-        state[1] += 1
-        state[2] += first[e + 1] - first[e]
-        sizes[local] += first[e + 1] - first[e]
+        at, n = begin[i] + held[i], first[e + 1] - first[e]
+        slots[CELL, at : at + n] = members[first[e] : first[e + 1]]
+        if len(time):
+            slots[KNOT, at : at + n] = time[first[e] : first[e + 1]]
+        slots[USED:, at : at + n] = 0
+        held[i] += n
 
 
 @njit(cache=True, nogil=True)
 def is_chosen(pool, chunk):  # type: ignore[no-untyped-def]
     """Whether a chunk is in the pool."""
-    return pool[8][chunk]
+    return pool[5][chunk]
 
 
 @njit(cache=True, nogil=True)
 def n_chosen(pool):  # type: ignore[no-untyped-def]
     """Chunks in the pool."""
-    return pool[9][0]
+    return pool[6][0]
 
 
 @njit(cache=True, nogil=True)
-def parts(part, time, low, high, begin, end):  # type: ignore[no-untyped-def]
-    """The runs of members ``low:high``, an entry, on the wanted side of the time window ``begin <= knot < end``."""
-    if part == ANYWHERE:
-        return (low, high), (high, high)
-    a = low + np.searchsorted(time[low:high], begin)
-    b = low + np.searchsorted(time[low:high], end)
-    return ((a, b), (high, high)) if part == INSIDE else ((low, a), (b, high))
-
-
-@njit(cache=True, nogil=True)
-def lacking(pool, local, part, begin, end, need, time, first):  # type: ignore[no-untyped-def]
+def lacking(pool, i, part, low, high, need):  # type: ignore[no-untyped-def]
     """How many of the `need` cells of a stratum on the wanted side of a time window are not there, free of batches."""
-    _, head, next_entry, entry, place, used, _, _, _, _ = pool
-    at = head[local]
-    while at >= 0 and need > 0:
-        e = entry[at]
-        for a, b in parts(part, time, first[e], first[e + 1], begin, end):
-            for member in range(a, b):
-                need -= used[place[at] + member - first[e]] == 0
-        at = next_entry[at]
+    _, begin, taken, held, slots, _, _ = pool
+    if part == ANYWHERE:
+        return max(need - held[i] + taken[i], 0)
+    for knot in slots[KNOT, begin[i] + taken[i] : begin[i] + held[i]]:
+        need -= _wanted(knot, part, low, high)
     return max(need, 0)
 
 
 @njit(cache=True, nogil=True)
-def take(  # type: ignore[no-untyped-def]
-    pool, local, part, begin, end, later, need, members, time, first, capped, most, held, key, out, filled
-):  # fmt: skip
+def _wanted(knot, part, low, high):  # type: ignore[no-untyped-def]
+    """Whether a cell of a knot is on the wanted side of the time window ``low <= knot < high``."""
+    return part == ANYWHERE or (low <= knot < high) == (part == INSIDE)
+
+
+@njit(cache=True, nogil=True)
+def take(pool, i, part, low, high, later, need, capped, most, tally, key, out, filled):  # type: ignore[no-untyped-def]
     """Take `need` cells of a stratum for one batch.
 
-    Outside the batch's time window ``begin:end``, cells within those of batches to come go first, for which
-    these have no use: cells of a knot that `later` counts. With
-    `most` > 0, cells whose label of `capped` the batch already holds so often come last.
+    With `most` > 0, cells whose label of `capped` the batch already holds so often come last. Outside the
+    batch's time window ``low:high``, cells within those of batches to come, for which these have no use, go
+    first: cells of a knot that `later` counts.
 
     Returns
     -------
     filled, shared : int
         How many places of `out` are filled now, and how many of the new ones another batch holds too.
     """
-    _, head, next_entry, entry, place, used, stamp, sizes, _, state = pool
-    state[3] += 1
+    pool[6][1] += 1
+    out = out[filled : filled + need]
+    alone = _take_free(pool, i, part, low, high, later, capped, most, tally, mix(key, _U(0)), out)
     shared = 0
-    candidates = np.empty((sizes[local], 2), np.int64)  # place in the pool, member
-    wanted = filled + need
-    level, choosy = 0, part == OUTSIDE
-    while filled < wanted:
-        n, deepest = 0, -1
-        at = head[local]
-        while at >= 0:
-            e = entry[at]
-            for a, b in parts(part, time, first[e], first[e + 1], begin, end):
-                for member in range(a, b):
-                    slot = place[at] + member - first[e]
-                    deepest = max(deepest, used[slot])
-                    free = used[slot] == level and stamp[slot] != state[3]
-                    if free and (not choosy or later[time[member]] > 0):
-                        candidates[n, 0], candidates[n, 1] = slot, member
-                        n += 1
-            at = next_entry[at]
-        for force in range(2 if most > 0 else 1):
-            left = 0
-            for i in range(n):
-                if filled == wanted:
-                    break
-                j = i + np.int64(mix(key, _U(state[2] * (level + 1) + i)) % _U(n - i))
-                slot, member = candidates[j, 0], candidates[j, 1]
-                candidates[j, 0], candidates[j, 1] = candidates[i, 0], candidates[i, 1]
-                if most > 0 and not admit(held, capped[members[member]], most if force == 0 else 1 << 30):
-                    candidates[left, 0], candidates[left, 1] = slot, member
-                    left += 1
-                    continue
-                out[filled] = members[member]
-                filled += 1
-                used[slot] += 1
-                stamp[slot] = state[3]
-                shared += level > 0
-            n = left
-        if deepest < 0:
-            break
-        if choosy:
-            choosy = False
-            continue
-        level += 1
-        if level > deepest:  # every cell is in the batch: now it holds some of them again
-            level = 0
-            state[3] += 1
-    return filled, shared
+    if alone < need:
+        shared = _take_again(pool, i, part, low, high, capped, most, tally, mix(key, _U(1)), out[alone:])
+    return filled + alone + shared, shared
 
 
 @njit(cache=True, nogil=True)
-def held_inside(chunk, stratum, begin, end, chunk_ptr, entry_stratum, first, time):  # type: ignore[no-untyped-def]
+def _take_free(pool, i, part, low, high, later, capped, most, tally, key, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with cells that no batch of the window holds; how many there were."""
+    _, begin, taken, held, slots, _, state = pool
+    free, any_knot = begin[i] + taken[i], later[:0]
+    found = _find(slots, free, begin[i] + held[i], part, low, high, state[1])
+    got = 0
+    if part == OUTSIDE:
+        got = _choose(slots, found, got, later, capped, most, tally, state[1], mix(key, _U(0)), out)
+    got = _choose(slots, found, got, any_knot, capped, most, tally, state[1], mix(key, _U(1)), out)
+    if most > 0:
+        got = _choose(slots, found, got, any_knot, capped, NO_CAP, tally, state[1], mix(key, _U(2)), out)
+    _set_apart(slots, free, free + got, found[:got])
+    taken[i] += got
+    return got
+
+
+@njit(cache=True, nogil=True)
+def _take_again(pool, i, part, low, high, capped, most, tally, key, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with cells that batches of the window hold, those that the fewest do first; how many there were."""
+    _, begin, taken, _, slots, _, state = pool
+    end, any_knot, got = begin[i] + taken[i], np.empty(0, np.int64), 0
+    while got < len(out):
+        found = _find(slots, begin[i], end, part, low, high, state[1])
+        if len(found) == 0:  # every cell is in the batch: now it holds some of them again
+            state[1] += 1
+            found = _find(slots, begin[i], end, part, low, high, state[1])
+            if len(found) == 0:
+                break
+        rest, key = out[got:], mix(key, _U(0))
+        more = _choose(slots, found, 0, any_knot, capped, most, tally, state[1], mix(key, _U(1)), rest)
+        if most > 0:
+            more = _choose(slots, found, more, any_knot, capped, NO_CAP, tally, state[1], mix(key, _U(2)), rest)
+        got += more
+    return got
+
+
+@njit(cache=True, nogil=True)
+def _find(slots, begin, end, part, low, high, call):  # type: ignore[no-untyped-def]
+    """Of the slots ``begin:end``, those of wanted cells that `call` has not taken and that the fewest batches hold."""
+    knot, used, by = slots[KNOT, begin:end], slots[USED, begin:end], slots[CALL, begin:end]
+    found, n, fewest = np.empty(end - begin, np.int64), 0, NO_CAP
+    for at in range(end - begin):  # without branches, which would be guessed wrong too often
+        fits = _wanted(knot[at], part, low, high) & (by[at] != call)
+        fewest = min(fewest, used[at] if fits else NO_CAP)
+    for at in range(end - begin):
+        fits = _wanted(knot[at], part, low, high) & (by[at] != call)
+        found[n] = begin + at
+        n += fits & (used[at] == fewest)
+    return found[:n]
+
+
+@njit(cache=True, nogil=True)
+def _choose(slots, found, got, knots, capped, most, tally, call, key, out):  # type: ignore[no-untyped-def]
+    """Fill `out` from `got` on with cells of the slots ``found[got:]`` in random order; how many it holds then.
+
+    The slots of the cells in `out` come first in `found` afterwards. Only cells of `knots` (all if empty) are
+    taken, and at most `most` (any number if 0) of one label.
+    """
+    n = len(found)
+    for turn in range(got, n):
+        if got == len(out):
+            break
+        other = turn + np.int64((mix(key, _U(turn)) >> _U(32)) * _U(n - turn) >> _U(32))
+        at = found[other]
+        found[other] = found[turn]
+        found[turn] = at
+        cell = slots[CELL, at]
+        if (len(knots) and not knots[slots[KNOT, at]]) or (most > 0 and not admit(tally, capped[cell], most)):
+            continue
+        found[turn] = found[got]
+        found[got] = at
+        slots[USED, at] += 1
+        slots[CALL, at] = call
+        out[got] = cell
+        got += 1
+    return got
+
+
+@njit(cache=True, nogil=True)
+def _set_apart(slots, begin, end, got):  # type: ignore[no-untyped-def]
+    """Swap slots so that those just `got` are ``begin:end``."""
+    other = begin
+    for at in got:
+        if at >= end:
+            while slots[USED, other]:
+                other += 1
+            for row in range(4):
+                slots[row, at], slots[row, other] = slots[row, other], slots[row, at]
+
+
+@njit(cache=True, nogil=True)
+def held_inside(chunk, stratum, low, high, chunk_ptr, entry_stratum, first, time):  # type: ignore[no-untyped-def]
     """Cells of a stratum in a chunk that are inside a time window."""
     for e in range(chunk_ptr[chunk], chunk_ptr[chunk + 1]):
         if entry_stratum[e] == stratum:
-            (a, b), _ = parts(INSIDE, time, first[e], first[e + 1], begin, end)
-            return b - a
+            return first_from(time, first[e], first[e + 1], high) - first_from(time, first[e], first[e + 1], low)
     return 0
