@@ -185,12 +185,11 @@ def error(frame: pd.DataFrame, batches: list[np.ndarray], arm: Arm, leaky: float
 
 def planning(sampler: ChunkedBatchSampler) -> float:
     """Microseconds per batch for choosing chunks and cells and for writing the requests; the best of three epochs."""
-    best = np.inf
+    best, n = np.inf, len(sampler.cells)
     for epoch in (1, 2, 3):  # the windows of epoch 0 were planned before, and some are remembered
-        sampler.set_epoch(epoch)
         start = time.perf_counter()
-        n = sum(len(request["splits"]) for request in sampler.sample(len(sampler.cells)))
-        best = min(best, (time.perf_counter() - start) / n)
+        planned = sum(len(sampler.load_request(rows, n)["splits"]) for _, rows in sampler.requests(epoch))
+        best = min(best, (time.perf_counter() - start) / planned)
     return best * 1e6
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import annbatch.abc
 import numpy as np
@@ -181,5 +182,9 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         epoch, first = self._begin()
         worker = get_worker_info()
         of = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for _, positions in self.requests(epoch, first, of):
-            yield self.load_request(positions, n_obs)
+        windows = (self.load_request(positions, n_obs) for _, positions in self.requests(epoch, first, of))
+        with ThreadPoolExecutor(1, "windows") as planner:  # plans the next window while one is read
+            ahead = planner.submit(next, windows, None)
+            while (request := ahead.result()) is not None:
+                ahead = planner.submit(next, windows, None)
+                yield request

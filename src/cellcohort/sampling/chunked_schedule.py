@@ -18,7 +18,7 @@ from cellcohort.sampling.rota import Rota, build_rota
 from cellcohort.sampling.schedule import Schedule
 from cellcohort.sampling.window import Window
 
-REHEARSED, REHEARSED_ROWS = 8, 2**17  # windows, and rows of them, by which a layout is judged at first
+REHEARSED, REHEARSED_ROWS = 24, 2**17  # windows, and rows of them, by which a layout is judged at first
 TRIED, TRIED_ROWS = 48, 2**19  # windows, and rows of them, that the chosen layout must fit into its chunks
 ALIKE = 1.02  # layouts whose chunks per batch differ by less are as good as each other
 AFFORDABLE = 1.6  # times the least chunks per batch, for a layout with which ranks meet every group
