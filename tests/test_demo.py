@@ -92,6 +92,8 @@ def test_the_same_seed_gives_the_same_cells_and_another_seed_others() -> None:
     assert not np.array_equal(one[0]["area"].to_numpy()[:100], other[0]["area"].to_numpy()[:100])
     with pytest.raises(ValueError, match="founders=39"):
         simulate(founders=39)
+    with pytest.raises(ValueError, match="simulation_seed='a' is out of range"):
+        simulate("a")  # type: ignore[arg-type]
 
 
 def test_it_is_written_once_and_read_as_tracks(tmp_path: Path) -> None:

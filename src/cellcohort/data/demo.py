@@ -17,6 +17,7 @@ from cellcohort.anchors import Positive, TrackCells
 from cellcohort.augment import LIGHT, Augment
 from cellcohort.data import tracks
 from cellcohort.whole import whole
+from cellcohort.whole_number import whole_number
 
 if TYPE_CHECKING:
     from cellcohort.windows import TrackWindows
@@ -65,7 +66,8 @@ def simulate(seed: int = 0, founders: int = 130) -> tuple[pd.DataFrame, pd.DataF
         The same rows: "experiment", "track_id", "t", the latent variables before any effect of the
         experiment, "phase" of the cell cycle (0 to 1), "response" (0 to 1) and "onset_hours" (NaN for mock).
     """
-    if founders < 40:
+    whole_number("simulation_seed", seed, 0)
+    if whole_number("founders", founders, 1) < 40:
         raise ValueError(f"founders={founders} are too few for a condition of 5 %; use 40 or more.")
     rng = np.random.default_rng((seed, len(EXPERIMENTS)))
     linear, bent = rng.normal(size=(2, len(LATENTS), len(FEATURES))) / np.sqrt(len(LATENTS))

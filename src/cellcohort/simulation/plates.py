@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from cellcohort.simulation.lives import HOURS, live
 from cellcohort.simulation.microscope import Microscope, dust
 from cellcohort.whole import whole
+from cellcohort.whole_number import whole_number
 
 WELLS = {"mock": ("A/1", "A/2"), "infected": ("B/1", "B/2"), "rare_drug": ("C/1",)}
 RARE = 0.4  # founders in a well of rare_drug, as a share of those in another well
@@ -93,12 +94,12 @@ def screen(path: str | Path, seed: int = 0, founders: int = 16, image_size: int 
     ValueError
         An option is out of range.
     """
-    if seed < 0 or founders < 2 or image_size < 64 or frames < 2:
-        raise ValueError(
-            f"simulation_seed={seed}, founders={founders}, image_size={image_size}, frames={frames}: use at least "
-            "0, 2, 64 and 2."
-        )
-    options = (seed, founders, image_size, frames)
+    options = (
+        whole_number("simulation_seed", seed, 0),
+        whole_number("founders", founders, 2),
+        whole_number("image_size", image_size, 64),
+        whole_number("frames", frames, 2),
+    )
     home = Path(path) / _fingerprint(options)
     if not home.exists():
         with whole(home) as beside:

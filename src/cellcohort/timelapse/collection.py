@@ -83,8 +83,8 @@ def read_collection(
         experiments = _entries(path)
     elif experiments is None:
         raise ValueError(
-            f"data.path={path} is not a collection: give a .yaml file that lists experiments, or list them in "
-            "data.experiments (a recipe does, for one plate)."
+            f"path={path} is not a collection: give data.path (source.collection.path where one is prepared) a .yaml "
+            "file that lists experiments, or list them in data.experiments (a recipe does, for one plate)."
         )
     elif path is not None:
         if len(experiments) != 1 or "plate" in experiments[0]:
