@@ -290,5 +290,6 @@ def test_a_failing_rank_ends_the_others(quick: tuple[str, ...], tmp_path: Path) 
     )
     done = torchrun(tmp_path, *quick, "logger=none", "model._target_=failing.Failing", PYTHONPATH=str(tmp_path))
     assert done.returncode != 0
-    assert "rank 1 fails on purpose" in done.stderr
+    cause = done.stderr.rpartition("Root Cause")[2]
+    assert "rank      : 1" in cause and "RuntimeError: rank 1 fails on purpose" in cause
     assert "run: " not in done.stdout

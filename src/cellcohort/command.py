@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -63,6 +66,7 @@ def _refusals_explained(config_dir: Path) -> Iterator[None]:
                 return func()
             except Exception as error:
                 said = explain(error, config_dir)
+                _tell_torchrun(said or f"{type(error).__name__}: {error}")
                 if said is None:
                     raise
                 raise CompactHydraException(said) from error
@@ -74,6 +78,13 @@ def _refusals_explained(config_dir: Path) -> Iterator[None]:
         yield
     finally:
         hydra_utils.run_and_report = reporting
+
+
+def _tell_torchrun(text: str) -> None:
+    """Leave an error where torchrun looks for it, so that it ends with that instead of a page that does not say it."""
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        more = {"py_callstack": text, "timestamp": str(int(time.time()))}
+        Path(file).write_text(json.dumps({"message": {"message": text, "extraInfo": more}}), encoding="utf-8")
 
 
 def explain(error: Exception, config_dir: Path) -> str | None:
