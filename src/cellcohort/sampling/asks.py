@@ -2,56 +2,84 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
 from cellcohort.sampling.keyed import mix
+from cellcohort.sampling.plan import Plan
 
 DONOR_TRIES = 64  # cells looked at to find a group that cells may leak from
 _U = np.uint64
 
 
+class Turns(NamedTuple):
+    """The batches of a plan by the group that leads them.
+
+    Attributes
+    ----------
+    first : numpy.ndarray of int64, shape (n_groups + 1,)
+        Group `g` leads the batches ``row[first[g]:first[g + 1]]`` of the plan.
+    row : numpy.ndarray of int64, shape (n_batches,)
+    ptr, stratum, cells : numpy.ndarray of int64
+        Batch `i` takes ``cells[j]`` cells of ``stratum[j]`` for j in ``ptr[i]:ptr[i + 1]``.
+    """
+
+    first: np.ndarray
+    row: np.ndarray
+    ptr: np.ndarray
+    stratum: np.ndarray
+    cells: np.ndarray
+
+
+def turns_of(plan: Plan, n_groups: int) -> Turns:
+    """The batches of a plan by the group that leads them."""
+    row = np.argsort(plan.leader, kind="stable")
+    first = np.searchsorted(plan.leader[row], np.arange(n_groups + 1))
+    return Turns(first, row, plan.ptr, plan.stratum, plan.count.astype(np.int64))
+
+
+class Asks(NamedTuple):
+    """What batches ask: batch `j` asks ``cells[i]`` cells of ``stratum[i]`` for i in ``ptr[j]:ptr[j + 1]``."""
+
+    ptr: np.ndarray
+    stratum: np.ndarray
+    cells: np.ndarray
+
+
 @njit(cache=True, nogil=True)
-def window_asks(  # type: ignore[no-untyped-def]
-    leaders, blocks, turns, plan_rows, plan_first, plan_ptr, plan_stratum, plan_count,
-    group, label, n_labels, start, key,
-):  # fmt: skip
-    """Strata and counts of each batch; batch ``t * groups + k`` is turn `t` of the window's group `k`.
+def window_asks(leaders, blocks, n_turns, turns, layers, n_labels, key):  # type: ignore[no-untyped-def]
+    """What each batch of a window asks; batch ``t * groups + k`` is turn `t` of the window's group `k`.
 
     A group's own cells are those of its plan. Cells that leak in have the labels of its plan, but come
     from the other groups of the window, whose chunks are read anyway; if there is none, from one other
     group, met as often as it has cells. Where such a group lacks the cells, those of the plan are asked.
-
-    Returns
-    -------
-    ptr, stratum, count
-        Batch `j` asks ``count[i]`` cells of ``stratum[i]`` for i in ``ptr[j]:ptr[j + 1]``.
     """
-    n_groups = len(leaders)
-    n = 0
+    n_groups, n = len(leaders), 0
     for k in range(n_groups):
-        n_turns = plan_first[leaders[k] + 1] - plan_first[leaders[k]]
-        for t in range(turns):
-            row = plan_rows[plan_first[leaders[k]] + (blocks[k] * turns + t) % n_turns]
-            n += (plan_ptr[row + 1] - plan_ptr[row]) * (1 + n_groups)
-    ptr = np.zeros(n_groups * turns + 1, np.int64)
+        for t in range(n_turns):
+            row = _row(turns, leaders[k], blocks[k] * n_turns + t)
+            n += (turns.ptr[row + 1] - turns.ptr[row]) * (1 + n_groups)
+    ptr = np.zeros(n_groups * n_turns + 1, np.int64)
     stratum, count = np.empty(n, np.int64), np.empty(n, np.int64)
     leaked = np.zeros(n_labels, np.int64)
+    group, label, start = layers.group, layers.label, layers.start
     filled = 0
-    for t in range(turns):
+    for t in range(n_turns):
         for k in range(n_groups):
             leader = leaders[k]
-            n_turns = plan_first[leader + 1] - plan_first[leader]
-            row = plan_rows[plan_first[leader] + (blocks[k] * turns + t) % n_turns]
-            for i in range(plan_ptr[row], plan_ptr[row + 1]):
-                if group[plan_stratum[i]] == leader:
-                    stratum[filled], count[filled] = plan_stratum[i], plan_count[i]
+            row = _row(turns, leader, blocks[k] * n_turns + t)
+            own, asked = turns.stratum[turns.ptr[row] : turns.ptr[row + 1]], turns.cells[turns.ptr[row] :]
+            for i in range(len(own)):
+                if group[own[i]] == leader:
+                    stratum[filled], count[filled] = own[i], asked[i]
                     filled += 1
                 else:
-                    leaked[label[plan_stratum[i]]] += plan_count[i]
+                    leaked[label[own[i]]] += asked[i]
             donors = _donors(leaders, leader, group, start, mix(key, _U(k)))
-            for i in range(plan_ptr[row], plan_ptr[row + 1]):
-                s = plan_stratum[i]
+            for i in range(len(own)):
+                s = own[i]
                 if group[s] == leader or leaked[label[s]] == 0:
                     continue
                 before = filled
@@ -59,12 +87,18 @@ def window_asks(  # type: ignore[no-untyped-def]
                 if filled > before:
                     leaked[label[s]] = 0
                 else:
-                    stratum[filled], count[filled] = s, plan_count[i]
+                    stratum[filled], count[filled] = s, asked[i]
                     filled += 1
-            for i in range(plan_ptr[row], plan_ptr[row + 1]):
-                leaked[label[plan_stratum[i]]] = 0
+            for i in range(len(own)):
+                leaked[label[own[i]]] = 0
             ptr[t * n_groups + k + 1] = filled
-    return ptr, stratum[:filled], count[:filled]
+    return Asks(ptr, stratum[:filled], count[:filled])
+
+
+@njit(cache=True, nogil=True)
+def _row(turns, group, turn):  # type: ignore[no-untyped-def]
+    """Row of the plan that is a group's next turn after so many."""
+    return turns.row[turns.first[group] + turn % (turns.first[group + 1] - turns.first[group])]
 
 
 @njit(cache=True, nogil=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,22 @@ from cellcohort.sampling.strata import Strata, stable_order
 MIXED = 1.5  # strata per chunk from which on the chunks of one are taken to be those of others
 
 
-@dataclass(frozen=True)
-class Census:
+class Walks(NamedTuple):
+    """The chunks in an order of their own.
+
+    Attributes
+    ----------
+    place : numpy.ndarray of int64, shape (n_chunks,)
+        The place of each chunk in that order.
+    chunk : numpy.ndarray of int, shape (n_entries,)
+        Those of each stratum in that order: stratum `s` has ``chunk[walk_ptr[s]:walk_ptr[s + 1]]``, see `Census`.
+    """
+
+    place: np.ndarray
+    chunk: np.ndarray
+
+
+class Census(NamedTuple):
     """Cells sorted by (chunk, stratum, time). An entry is the cells of one stratum in one chunk.
 
     Attributes
@@ -55,19 +69,16 @@ class Census:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        return sum(array.nbytes for array in vars(self).values())
+        return sum(array.nbytes for array in self)
 
-    def walks(self, key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
-        """The chunks in an order that `key` names: the place of each, and those of every stratum.
-
-        The latter are ``walk_ptr[s]:walk_ptr[s + 1]`` of the second array, int of shape (n_entries,).
-        """
+    def walks(self, key: np.uint64) -> Walks:
+        """The chunks in a random order that `key` names."""
         place = np.empty(self.n_chunks, np.int64)
         place[np.argsort(uniform(key, np.arange(self.n_chunks, dtype=np.uint64)), kind="stable")] = np.arange(
             self.n_chunks
         )
         order = np.argsort(self.stratum.astype(np.int64) * self.n_chunks + place[self.chunk], kind="stable")
-        return place, self.chunk[order]
+        return Walks(place, self.chunk[order])
 
 
 def build_census(strata: Strata, rows: np.ndarray | None, chunk_size: int) -> Census:

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from cellcohort.cells import CellTable
-from cellcohort.sampling.asks import window_asks
+from cellcohort.sampling.asks import turns_of, window_asks
 from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.batch import Asked
-from cellcohort.sampling.census import build_census
+from cellcohort.sampling.census import Walks, build_census
 from cellcohort.sampling.cut import cut_window
 from cellcohort.sampling.keyed import key_of, permuted_each, uniform
 from cellcohort.sampling.reach import due, missed, unreached
 from cellcohort.sampling.rota import Rota, build_rota
 from cellcohort.sampling.schedule import Schedule
-from cellcohort.sampling.window import Window
+from cellcohort.sampling.strata import Layers
+from cellcohort.sampling.window import Heads, Window
 
 REHEARSED, REHEARSED_ROWS = 24, 2**17  # windows, and rows of them, by which a layout is judged at first
 TRIED, TRIED_ROWS = 48, 2**19  # windows, and rows of them, that the chosen layout must fit into its chunks
@@ -53,17 +54,10 @@ class ChunkedSchedule(Schedule):
         super().__init__(cells, axes, places, seed)
         self._census = build_census(self._strata, cells.rows, chunk_size)
         self._chunk_size, self._limit = chunk_size, preload_nchunks
-        self._walks: tuple[tuple[int, tuple[np.ndarray, np.ndarray]], ...] = ()
+        self._walks: tuple[tuple[int, Walks], ...] = ()
         self._recent: tuple[tuple[tuple[int, int], Window], ...] = ()
-        plan, groups = self._plan, np.arange(len(self._weights) + 1)
-        # of one type and layout each, so that the kernels are compiled once
-        self._count = plan.count.astype(np.int64)
-        self._knot_start = self._strata.knot_start.astype(np.int64)
-        self._capped = self._capped.astype(np.int32)
-        self._groups = np.ascontiguousarray(self._strata.group, np.int64)
-        self._labels = np.ascontiguousarray(self._strata.label, np.int64)
-        self._plan_rows = np.argsort(plan.leader, kind="stable")
-        self._plan_first = np.searchsorted(plan.leader[self._plan_rows], groups)
+        self._layers = Layers.of(self._strata, self._capped)
+        self._turns = turns_of(self._plan, len(self._weights))
         self._times = [np.empty(0)] * len(self._weights)
         if self._window is not None:
             knots = [self._strata.knot[a:b] for a, b in zip(self._knots_of, self._knots_of[1:], strict=False)]
@@ -122,20 +116,22 @@ class ChunkedSchedule(Schedule):
         self._recent = (*self._recent[1 - REMEMBERED :], ((epoch, number), window))
         return window
 
-    def _heads(self, rota: Rota, epoch: int, number: int, key: np.uint64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Leader of every batch of a window, block of each of the window's groups, and focal time of every batch."""
+    def _heads(self, rota: Rota, epoch: int, number: int, key: np.uint64) -> Heads:
+        """What the batches of a window are built around."""
         lap, i = rota.row(epoch, number)
-        leaders = rota.leader[i]
-        blocks = rota.block[i] + lap * rota.blocks[leaders]
+        groups = rota.leader[i]
+        blocks = rota.block[i] + lap * rota.blocks[groups]
         focal = np.full((rota.turns, rota.groups), np.nan)
         if self._window is not None:
             turn = np.arange(rota.turns)
             turn = permuted_each(turn, np.full(rota.turns, rota.turns), np.zeros(rota.turns, np.int64), key)
             when = (turn + uniform(key, np.zeros(1, np.uint64))) / rota.turns
-            for k, leader in enumerate(leaders):
+            for k, leader in enumerate(groups):
                 times = self._times[leader]
                 focal[:, k] = times[(when * len(times)).astype(int)] if len(times) else -np.inf
-        return np.tile(leaders, rota.turns), blocks, focal.reshape(-1)
+        first = number * rota.n_batches
+        inside = np.array([self._inside(n) for n in range(first, first + rota.n_batches)])
+        return Heads(groups, blocks, self._passed(rota, number, blocks), focal.reshape(-1), inside, first)
 
     def _cut(self, rota: Rota, epoch: int, number: int) -> Window:
         """Plan one window: the first of a few plans that fits, or the one that loads the fewest chunks."""
@@ -148,30 +144,18 @@ class ChunkedSchedule(Schedule):
 
     def _planned(self, rota: Rota, epoch: int, number: int, attempt: int, most_chunks: int) -> Window:
         """A window of at most `most_chunks`; with one chunk more than there are if these do not do."""
-        plan, strata, census = self._plan, self._strata, self._census
         key = key_of(self._seed, epoch, 2, number, attempt)
-        leaders, blocks, focal = self._heads(rota, epoch, number, key)
-        groups = leaders[: rota.groups]
-        ptr, stratum, count = window_asks(
-            groups, blocks, rota.turns, self._plan_rows, self._plan_first, plan.ptr, plan.stratum, self._count,
-            self._groups, self._labels, len(strata.levels), strata.start, key,
-        )  # fmt: skip
-        first = number * rota.n_batches
-        inside = np.array([self._inside(n) for n in range(first, first + rota.n_batches)])
+        heads, n_labels = self._heads(rota, epoch, number, key), len(self._strata.levels)
+        asks = window_asks(heads.group, heads.block, rota.turns, self._turns, self._layers, n_labels, key)
         positions = np.empty((rota.n_batches, self._places), np.int64)
-        place, walk = self._walk(epoch)
         chunks, shared, filled, passed = cut_window(
-            census.members, census.time, census.chunk_of, census.chunk_ptr, census.stratum, census.first,
-            census.walk_ptr, walk, place, strata.start, self._groups, strata.knot, self._knot_start,
-            strata.knot_ptr, self._capped, self._most, ptr, stratum, count, groups, blocks,
-            self._pace * rota.turns, self._passed(rota, number, blocks), focal,
-            self._window.half_width if self._window else 0.0, inside, first,
-            most_chunks, self._chunk_size, key, positions,
+            self._census, self._walk(epoch), self._layers, self._pace * rota.turns, heads, asks,
+            self._window.half_width if self._window else 0.0, self._most, most_chunks, self._chunk_size, key, positions,
         )  # fmt: skip
-        chunks = chunks if filled == self._places else census.n_chunks + 1
-        return Window(positions, leaders, focal, chunks, shared, passed)
+        chunks = chunks if filled == self._places else self.n_chunks + 1
+        return Window(positions, np.tile(heads.group, rota.turns), heads.focal, chunks, shared, passed)
 
-    def _walk(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _walk(self, epoch: int) -> Walks:
         for place, walk in self._walks:
             if place == epoch:
                 return walk

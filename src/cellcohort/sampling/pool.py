@@ -1,10 +1,12 @@
 """The cells of a window's chunks by stratum, and how batches take them; compiled.
 
-A pool is a tuple of arrays (see `empty_pool`). Cells that fewer batches of the window hold are taken
-first, so that batches share cells only where a stratum has no more; among these all are equally likely.
+Cells that fewer batches of the window hold are taken first, so that batches share cells only where a
+stratum has no more; among these all are equally likely.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -13,71 +15,82 @@ from cellcohort.sampling.draw import admit
 from cellcohort.sampling.keyed import mix
 from cellcohort.sampling.windowed import first_from
 
-INSIDE, OUTSIDE, ANYWHERE = 0, 1, 2
-CELL, KNOT, USED, CALL = 0, 1, 2, 3
+INSIDE, OUTSIDE, ANYWHERE = np.arange(3)  # not whole numbers of Python: `take` would be compiled for each
+CELL, KNOT, USED, CALL = 0, 1, 2, 3  # rows of `Pool.slots`
+CHUNKS, CALLS = 0, 1  # of `Pool.counts`
 NO_CAP = 1 << 30
 _U = np.uint64
 
 
+class Pool(NamedTuple):
+    """The cells of some strata in the chunks of a window.
+
+    Attributes
+    ----------
+    strata : numpy.ndarray of int64, shape (n,)
+        Sorted.
+    begin : numpy.ndarray of int64, shape (n + 1,)
+        Stratum `i` of the pool has the columns of `slots` from ``begin[i]`` on.
+    taken, held : numpy.ndarray of int64, shape (n,)
+        It holds ``held[i]`` cells: first the ``taken[i]`` that batches have taken, then the others.
+    slots : numpy.ndarray of int64, shape (4, n_slots)
+        Of each cell its position, its knot, how often it was taken, and by which call last.
+    chosen : numpy.ndarray of bool, shape (n_chunks,)
+        The chunks whose cells these are.
+    counts : numpy.ndarray of int64, shape (2,)
+        Chunks, and calls so far.
+    """
+
+    strata: np.ndarray
+    begin: np.ndarray
+    taken: np.ndarray
+    held: np.ndarray
+    slots: np.ndarray
+    chosen: np.ndarray
+    counts: np.ndarray
+
+
 @njit(cache=True, nogil=True)
 def empty_pool(strata, start, n_chunks, most_cells):  # type: ignore[no-untyped-def]
-    """A pool for the cells of some strata (sorted), with room for so many cells of each.
-
-    Returns
-    -------
-    strata, begin, taken, held, slots, chosen, state
-        Stratum `i` of the pool holds ``held[i]`` cells, in the columns of `slots` from ``begin[i]`` on: first the
-        ``taken[i]`` that batches have taken, then the others. The rows of `slots` are the cell, its knot, how
-        often it was taken, and by which call last. `chosen` marks the chunks; `state` counts chunks and calls.
-    """
+    """A pool for the cells of some strata (sorted), with room for so many cells of each."""
     n = len(strata)
     begin = np.zeros(n + 1, np.int64)
     for i in range(n):
         begin[i + 1] = begin[i] + min(start[strata[i] + 1] - start[strata[i]], most_cells)
-    return (
-        strata, begin, np.zeros(n, np.int64), np.zeros(n, np.int64), np.empty((4, begin[n]), np.int64),
-        np.zeros(n_chunks, np.bool_), np.zeros(2, np.int64),
-    )  # fmt: skip
+    slots, chosen = np.empty((4, begin[n]), np.int64), np.zeros(n_chunks, np.bool_)
+    return Pool(strata, begin, np.zeros(n, np.int64), np.zeros(n, np.int64), slots, chosen, np.zeros(2, np.int64))
 
 
 @njit(cache=True, nogil=True)
 def add_chunk(pool, chunk, census):  # type: ignore[no-untyped-def]
-    """Put the cells of a chunk into the pool; `census` is (chunk_ptr, stratum, first, members, time) of a `Census`."""
-    strata, begin, _, held, slots, chosen, state = pool
-    chunk_ptr, entry_stratum, first, members, time = census
-    chosen[chunk] = True
-    state[0] += 1
-    for e in range(chunk_ptr[chunk], chunk_ptr[chunk + 1]):
-        i = np.searchsorted(strata, entry_stratum[e])
-        if i == len(strata) or strata[i] != entry_stratum[e]:
+    """Put the cells of a chunk into the pool."""
+    strata, slots, first = pool.strata, pool.slots, census.first
+    pool.chosen[chunk] = True
+    pool.counts[CHUNKS] += 1
+    for e in range(census.chunk_ptr[chunk], census.chunk_ptr[chunk + 1]):
+        i = np.searchsorted(strata, census.stratum[e])
+        if i == len(strata) or strata[i] != census.stratum[e]:
             continue
-        at, n = begin[i] + held[i], first[e + 1] - first[e]
-        slots[CELL, at : at + n] = members[first[e] : first[e + 1]]
-        if len(time):
-            slots[KNOT, at : at + n] = time[first[e] : first[e + 1]]
+        at, n = pool.begin[i] + pool.held[i], first[e + 1] - first[e]
+        slots[CELL, at : at + n] = census.members[first[e] : first[e + 1]]
+        if len(census.time):
+            slots[KNOT, at : at + n] = census.time[first[e] : first[e + 1]]
         slots[USED:, at : at + n] = 0
-        held[i] += n
-
-
-@njit(cache=True, nogil=True)
-def is_chosen(pool, chunk):  # type: ignore[no-untyped-def]
-    """Whether a chunk is in the pool."""
-    return pool[5][chunk]
+        pool.held[i] += n
 
 
 @njit(cache=True, nogil=True)
 def n_chosen(pool):  # type: ignore[no-untyped-def]
     """Chunks in the pool."""
-    return pool[6][0]
+    return pool.counts[CHUNKS]
 
 
 @njit(cache=True, nogil=True)
 def lacking(pool, i, part, low, high, need):  # type: ignore[no-untyped-def]
     """How many of the `need` cells of a stratum on the wanted side of a time window are not there, free of batches."""
-    _, begin, taken, held, slots, _, _ = pool
     if part == ANYWHERE:
-        return max(need - held[i] + taken[i], 0)
-    for knot in slots[KNOT, begin[i] + taken[i] : begin[i] + held[i]]:
+        return max(need - pool.held[i] + pool.taken[i], 0)
+    for knot in pool.slots[KNOT, pool.begin[i] + pool.taken[i] : pool.begin[i] + pool.held[i]]:
         need -= _wanted(knot, part, low, high)
     return max(need, 0)
 
@@ -101,7 +114,7 @@ def take(pool, i, part, low, high, later, need, capped, most, tally, key, out, f
     filled, shared : int
         How many places of `out` are filled now, and how many of the new ones another batch holds too.
     """
-    pool[6][1] += 1
+    pool.counts[CALLS] += 1
     out = out[filled : filled + need]
     alone = _take_free(pool, i, part, low, high, later, capped, most, tally, mix(key, _U(0)), out)
     shared = 0
@@ -113,36 +126,37 @@ def take(pool, i, part, low, high, later, need, capped, most, tally, key, out, f
 @njit(cache=True, nogil=True)
 def _take_free(pool, i, part, low, high, later, capped, most, tally, key, out):  # type: ignore[no-untyped-def]
     """Fill `out` with cells that no batch of the window holds; how many there were."""
-    _, begin, taken, held, slots, _, state = pool
-    free, any_knot = begin[i] + taken[i], later[:0]
-    found = _find(slots, free, begin[i] + held[i], part, low, high, state[1])
+    slots, call, any_knot = pool.slots, pool.counts[CALLS], later[:0]
+    free = pool.begin[i] + pool.taken[i]
+    found = _find(slots, free, pool.begin[i] + pool.held[i], part, low, high, call)
     got = 0
     if part == OUTSIDE:
-        got = _choose(slots, found, got, later, capped, most, tally, state[1], mix(key, _U(0)), out)
-    got = _choose(slots, found, got, any_knot, capped, most, tally, state[1], mix(key, _U(1)), out)
+        got = _choose(slots, found, got, later, capped, most, tally, call, mix(key, _U(0)), out)
+    got = _choose(slots, found, got, any_knot, capped, most, tally, call, mix(key, _U(1)), out)
     if most > 0:
-        got = _choose(slots, found, got, any_knot, capped, NO_CAP, tally, state[1], mix(key, _U(2)), out)
+        got = _choose(slots, found, got, any_knot, capped, NO_CAP, tally, call, mix(key, _U(2)), out)
     _set_apart(slots, free, free + got, found[:got])
-    taken[i] += got
+    pool.taken[i] += got
     return got
 
 
 @njit(cache=True, nogil=True)
 def _take_again(pool, i, part, low, high, capped, most, tally, key, out):  # type: ignore[no-untyped-def]
     """Fill `out` with cells that batches of the window hold, those that the fewest do first; how many there were."""
-    _, begin, taken, _, slots, _, state = pool
-    end, any_knot, got = begin[i] + taken[i], np.empty(0, np.int64), 0
+    slots, begin, end = pool.slots, pool.begin[i], pool.begin[i] + pool.taken[i]
+    any_knot, got = np.empty(0, np.int64), 0
     while got < len(out):
-        found = _find(slots, begin[i], end, part, low, high, state[1])
+        found = _find(slots, begin, end, part, low, high, pool.counts[CALLS])
         if len(found) == 0:  # every cell is in the batch: now it holds some of them again
-            state[1] += 1
-            found = _find(slots, begin[i], end, part, low, high, state[1])
+            pool.counts[CALLS] += 1
+            found = _find(slots, begin, end, part, low, high, pool.counts[CALLS])
             if len(found) == 0:
                 break
+        call = pool.counts[CALLS]
         rest, key = out[got:], mix(key, _U(0))
-        more = _choose(slots, found, 0, any_knot, capped, most, tally, state[1], mix(key, _U(1)), rest)
+        more = _choose(slots, found, 0, any_knot, capped, most, tally, call, mix(key, _U(1)), rest)
         if most > 0:
-            more = _choose(slots, found, more, any_knot, capped, NO_CAP, tally, state[1], mix(key, _U(2)), rest)
+            more = _choose(slots, found, more, any_knot, capped, NO_CAP, tally, call, mix(key, _U(2)), rest)
         got += more
     return got
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,6 +52,24 @@ class Strata:
     def nbytes(self) -> int:
         """Bytes of memory held."""
         return sum(array.nbytes for array in vars(self).values())
+
+
+class Layers(NamedTuple):
+    """Strata as compiled code takes them, of one type each; `capped` are the codes of the label that is capped."""
+
+    start: np.ndarray
+    group: np.ndarray
+    label: np.ndarray
+    knot: np.ndarray
+    knot_start: np.ndarray
+    knot_ptr: np.ndarray
+    capped: np.ndarray
+
+    @classmethod
+    def of(cls, strata: Strata, capped: np.ndarray) -> Layers:
+        group, label = (np.ascontiguousarray(part, np.int64) for part in (strata.group, strata.label))
+        knot_start = strata.knot_start.astype(np.int64)
+        return cls(strata.start, group, label, strata.knot, knot_start, strata.knot_ptr, capped.astype(np.int32))
 
 
 def build_strata(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,3 +32,28 @@ class Window:
     chunks: int
     shared: int
     passed: float
+
+
+class Heads(NamedTuple):
+    """What the batches of a window are built around; batch `j` is led by group ``j % n_groups`` of them.
+
+    Attributes
+    ----------
+    group, block : numpy.ndarray of int64, shape (n_groups,)
+        The groups that lead, and how many windows of the epoch's cycle each led before.
+    passed : numpy.ndarray of float, shape (n_groups,)
+        Share of all chunks that each passed before; negative where strata walk by themselves.
+    focal : numpy.ndarray of float, shape (n_batches,)
+        Focal times in hours; NaN without a window axis.
+    inside : numpy.ndarray of int64, shape (n_batches,)
+        Cells that each is to hold around its focal time.
+    number : int
+        Of the first batch.
+    """
+
+    group: np.ndarray
+    block: np.ndarray
+    passed: np.ndarray
+    focal: np.ndarray
+    inside: np.ndarray
+    number: int
