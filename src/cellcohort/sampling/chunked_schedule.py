@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class ChunkedSchedule(Schedule):
         if self._window is not None:
             knots = [self._strata.knot[a:b] for a, b in zip(self._knots_of, self._knots_of[1:], strict=False)]
             self._times = [np.unique(times[np.isfinite(times)]) for times in knots]
-        self._pace, self._stride = self._walked_per_batch(), 0.0
+        self._pace = self._walked_per_batch()
         self._rota = self._choose()
 
     @property
@@ -172,10 +173,10 @@ class ChunkedSchedule(Schedule):
 
     def _passed(self, rota: Rota, number: int, blocks: np.ndarray) -> np.ndarray:
         """Share of all chunks that each group of a window passed before; negative where strata walk by themselves."""
-        if not self._stride:
+        if not rota.stride:
             return np.full(rota.groups, -1.0)
         everyone = rota.groups >= np.count_nonzero(self._weights)
-        return np.full(rota.groups, number * self._stride) if everyone else blocks * self._stride
+        return np.full(rota.groups, number * rota.stride) if everyone else blocks * rota.stride
 
     def _choose(self) -> Rota:
         """The layout of windows that loads the fewest chunks per batch, of those that fit.
@@ -189,12 +190,11 @@ class ChunkedSchedule(Schedule):
             several.append(max(1, self._limit * self._chunk_size // self._places))  # in proportion to their weights
         for choices in [several, [1]] if self._leaky else [sorted({1, *several})]:
             found = [one for groups in choices for one in self._layouts(groups, n_leaders)]
-            best = min((cost for cost, _, _ in found), default=0.0)
+            best = min((cost for cost, _ in found), default=0.0)
             most = AFFORDABLE * max(best, self.least_amplification * self._places / self._chunk_size)
-            reach = {id(rota): self._reach(rota) if cost <= most else 0 for cost, rota, _ in found}
+            reach = {id(rota): self._reach(rota) if cost <= most else 0 for cost, rota in found}
             found.sort(key=lambda one: (-reach[id(one[1])], max(one[0], ALIKE * best), -one[1].n_batches))
-            for _, rota, stride in found:
-                self._stride = stride
+            for _, rota in found:
                 n = min(TRIED, len(rota), max(2, TRIED_ROWS // (self._limit * self._chunk_size)))
                 if all(self._cut(rota, 0, i).chunks <= self._limit for i in range(n)):
                     return rota
@@ -211,8 +211,8 @@ class ChunkedSchedule(Schedule):
         groups = due(self._weights, self.n_batches)
         return next((n for n in RANKS if not missed(rota, groups, self.n_batches // n, n)), 0)
 
-    def _layouts(self, groups: int, n_leaders: int) -> Iterator[tuple[float, Rota, float]]:
-        """Layouts with so many groups in a window that fit: chunks per batch, the layout, and its stride.
+    def _layouts(self, groups: int, n_leaders: int) -> Iterator[tuple[float, Rota]]:
+        """Layouts with so many groups in a window that fit, each after the chunks that it loads per batch.
 
         Groups that are more than lead at all, each with one turn, come as often as their weights say.
         """
@@ -221,7 +221,6 @@ class ChunkedSchedule(Schedule):
         n = most
         while n:
             rota = build_rota(self._weights, n if many else groups, 1 if many else n, self.n_batches, self._seed)
-            self._stride = 0.0
             windows, allowed = [self._planned(rota, 0, 0, 0, int(1.2 * self._limit) + 1)], 1.05 * self._limit
             if windows[0].chunks <= allowed:  # otherwise the others are not worth the time
                 tried = min(REHEARSED, len(rota), max(2, REHEARSED_ROWS // (self._limit * self._chunk_size)))
@@ -229,5 +228,5 @@ class ChunkedSchedule(Schedule):
             chunks = float(np.mean([window.chunks for window in windows]))
             if chunks <= self._limit:
                 passed = float(np.mean([window.passed for window in windows]))
-                yield chunks / rota.n_batches, rota, passed if self._census.mixed else 0.0
+                yield chunks / rota.n_batches, replace(rota, stride=passed if self._census.mixed else 0.0)
             n = min(n - 1, int(n * FINER))

@@ -26,12 +26,15 @@ class Rota:
         How often each group leads in the cycle.
     turns : int
         Batches that a group leads in a row, so to speak: in the windows that it is one of.
+    stride : float
+        Share of all chunks that a window passes where the strata walk together; 0 where they walk by themselves.
     """
 
     leader: np.ndarray
     block: np.ndarray
     blocks: np.ndarray
     turns: int
+    stride: float = 0.0
 
     @property
     def groups(self) -> int:
