@@ -71,6 +71,7 @@ class Schedule:
         self._capped, self._most = (capped.codes, cap.most) if cap and capped else (np.empty(0, np.int8), 0)
         positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
         self._strata = build_strata(column, [c for c, _ in asked], hours, capped, positions, len(cells))
+        weights = self._weights = np.where(np.isin(np.arange(len(weights)), self._strata.group), weights, 0.0)
         self._leaky = group.leaky if group else 0.0
         groups = np.searchsorted(self._strata.group, np.arange(len(weights) + 1))
         self._knots_of = self._strata.knot_ptr[groups]
