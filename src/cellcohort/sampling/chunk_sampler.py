@@ -106,8 +106,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             )
 
     def _one_by_one(self, shuffle: bool) -> OneByOne:
-        per_window = self.chunk_size * self.preload_nchunks // self.batch_size
-        return OneByOne(self.cells, self.batch_size, self.seed, self.chunk_size, per_window, shuffle)
+        return OneByOne(self.cells, self.batch_size, self.seed, self.chunk_size, self.preload_nchunks, shuffle)
 
     @property
     def rows(self) -> np.ndarray:
