@@ -224,6 +224,54 @@ def test_a_store_in_random_order_is_read_near_the_least_that_its_census_allows()
     assert reading(make("experiment", MIXED, preload_nchunks=64)).amplification < 1.25
 
 
+@pytest.mark.parametrize("seed", [2, 7, 14, 27])
+def test_windows_of_later_epochs_too_load_no_more_chunks_than_they_may(seed: int) -> None:
+    labels = np.random.default_rng(seed).choice(list("abcd"), 600, p=[0.3, 0.3, 0.1, 0.3])
+    cells = CellTable.from_frame(pd.DataFrame({"condition": labels}), experiment=None, hours=None)
+    sampler = ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, 16, CHUNK, 8, seed=seed)
+    loads = [load for epoch in range(20) for load in loads_of(sampler, 600, epoch)]
+    assert max(loads) <= 8 and sampler.per_window > 1
+
+
+def loads_of(sampler: ChunkSampler, n: int, epoch: int = 0) -> list[int]:
+    """Chunks that each window of an epoch loads."""
+    return [len(sampler.load_request(positions, n)["requests"]) for _, positions in sampler.requests(epoch)]
+
+
+@pytest.mark.parametrize("kind", [ChunkedBatchSampler, ChunksShuffled, ChunksInOrder])
+def test_windows_without_axes_load_no_more_chunks_where_not_all_rows_are_cells(kind: type[ChunkSampler]) -> None:
+    kept = np.flatnonzero(np.random.default_rng(0).random(len(PREPARED)) < 0.5)
+    part = CELLS.take(kept[kept > 40 * CHUNK])
+    sampler = kind(part, None, BATCH, CHUNK, PRELOAD)
+    loads = [load for epoch in range(4) for load in loads_of(sampler, len(PREPARED), epoch)]
+    assert PRELOAD / 2 < max(loads) <= PRELOAD
+    drawn = epoch_of(sampler).ravel()
+    assert len(np.unique(drawn)) == len(drawn) == len(part) // BATCH * BATCH
+    with pytest.raises(
+        ValueError, match=r"batch of 256 cells lies in up to 3\d chunks of 16 rows.*preload_nchunks=3\d"
+    ):
+        kind(part, None, 256, CHUNK, PRELOAD)
+
+
+def test_an_epoch_without_axes_that_goes_round_more_than_once_loads_no_more_chunks() -> None:
+    sampler = make("random", num_batches=1000)
+    one_round, loads = len(PREPARED) // BATCH, loads_of(sampler, len(PREPARED))
+    assert one_round % sampler.per_window and max(loads) <= PRELOAD + 2  # windows that end one round and begin another
+    drawn = epoch_of(sampler)
+    for batches in (drawn[:one_round], drawn[one_round : 2 * one_round]):
+        assert len(np.unique(batches)) == one_round * BATCH
+    assert not np.array_equal(drawn[:one_round], drawn[one_round : 2 * one_round])
+
+
+@pytest.mark.parametrize("axes", ["leaky", "two", "three", "three unmixed"])
+def test_every_cell_of_a_prepared_store_comes_some_time(axes: str) -> None:
+    frame = prepared(make_frame(2000))
+    cells = CellTable.from_frame(frame)
+    sampler = ChunkedBatchSampler(cells, AXES[axes], BATCH, CHUNK, 32)
+    drawn = np.concatenate([epoch_of(sampler, epoch) for epoch in range(40)])
+    assert len(np.unique(drawn)) == len(frame)
+
+
 @pytest.mark.parametrize("axes", AXES)
 def test_an_epoch_covers_nearly_as_many_cells_as_row_by_row(axes: str) -> None:
     by_row = coverage(BatchSampler(CELLS, AXES[axes], BATCH)).share
@@ -338,6 +386,18 @@ def test_it_is_said_if_ranks_do_not_meet_every_experiment_in_an_epoch() -> None:
     assert small(world_size=4, num_batches=16).warnings == ()  # an epoch that was cut at will
 
 
+@pytest.mark.parametrize("kind", [BatchSampler, ChunkedBatchSampler])
+def test_an_experiment_whose_cells_have_ratio_0_never_leads(kind: type[BatchSampler]) -> None:
+    frame = PREPARED[(PREPARED.experiment != "e0") | (PREPARED.condition == "a")].reset_index(drop=True)
+    axes = {"experiment": ExperimentAware(0.1), "condition": ConditionBalanced({"a": 0, "b": 1, "c": 1})}
+    options = {} if kind is BatchSampler else {"chunk_size": CHUNK, "preload_nchunks": PRELOAD}
+    sampler = kind(CellTable.from_frame(frame), axes, BATCH, **options)
+    asked = [sampler.asked(0, step) for step in range(40)]
+    assert {one.experiment for one in asked} == {1, 2}
+    assert all(one.shares["experiment"][0] == 0 for one in asked)
+    assert set(frame.experiment.iloc[epoch_of(sampler)[:40].ravel()]) == {"e1", "e2"}
+
+
 def test_it_is_what_the_composition_and_its_logger_take() -> None:
     sampler = make("three", world_size=2)
     meter = StepMeter(sampler)
@@ -382,7 +442,7 @@ def test_requests_are_aligned_runs_that_hold_the_batches(kind: type[ChunkSampler
     seen, arrays = [], []
     for request in sampler.sample(n):
         runs: Any = request["requests"]
-        assert len(runs) <= PRELOAD + 1
+        assert len(runs) <= PRELOAD
         assert all(run.start % CHUNK == 0 and run.stop == min(run.start + CHUNK, n) for run in runs)
         assert len({run.start for run in runs}) == len(runs)
         assert longest_run(request) <= 2 * CHUNK, "one thread decodes a run, and the others wait"

@@ -12,7 +12,8 @@ class ChunkedBatchSampler(ChunkSampler):
 
     The quotas of every batch are those of :class:`~cellcohort.sampling.BatchSampler`. Which chunks are loaded
     together is decided from a census of the strata in every chunk: chunks are added until every batch of the
-    window can be filled, and each stratum goes through all of its chunks before it reads one again.
+    window can be filled, first for the strata whose cells lie in the most chunks. Each goes through all of its
+    chunks before it reads one again.
     Cells that a window loads and no batch takes are read in vain; they are not kept for later windows, so
     that any window can be planned at once, by any process. A store laid out for the axes makes them few;
     see :class:`~cellcohort.sampling.reading.Reading` for how many they are.
@@ -28,6 +29,10 @@ class ChunkedBatchSampler(ChunkSampler):
     focal time) than they ask for. Windows of one group or several, and of fewer batches than their rows would
     fill, are tried when the sampler is made, and the ones that read least are used. Without axes every cell comes
     once, chunks and the cells of a window in random order.
+
+    Where chunks hold several strata, as in a store in random order, what the hungriest strata read mostly is enough
+    for the others. So cells of these in chunks without a hungry stratum come seldom or never, in any number of
+    epochs. Lay the store out for the axes (``scripts/prepare.py``) where that matters.
 
     Cells that leak into a batch come from the other experiments of its window, hence over an epoch in
     proportion to how often these lead batches.

@@ -25,7 +25,8 @@ TRIED, TRIED_ROWS = 48, 2**19  # windows, and rows of them, that the chosen layo
 ALIKE = 1.02  # layouts whose chunks per batch differ by less are as good as each other
 AFFORDABLE = 1.6  # times the least chunks per batch, for a layout with which ranks meet every group
 RANKS = (4, 2, 1)  # for which that is looked at
-ANEW = 4  # times that a window which needs too many chunks is planned anew, under another key
+ANEW = 4  # plans of a window, under another key each, one of which must fit for a layout to be chosen gladly
+AT_MOST_ANEW = 32  # plans of a window before it may load more chunks; those after the first few are elsewhere
 FINER = 0.94  # by how much one layout's batches per window differ from the next one's
 REMEMBERED = 32  # windows kept: one of every rank of a node, and more
 
@@ -135,18 +136,29 @@ class ChunkedSchedule(Schedule):
         return Heads(groups, blocks, self._passed(rota, number, blocks), focal.reshape(-1), inside, first)
 
     def _cut(self, rota: Rota, epoch: int, number: int) -> Window:
-        """Plan one window: the first of a few plans that fits, or the one that loads the fewest chunks."""
-        for attempt in range(ANEW):
+        """Plan one window: the first of some plans that fits, or the one that loads the fewest chunks."""
+        for attempt in range(AT_MOST_ANEW):
             window = self._planned(rota, epoch, number, attempt, self._limit + 1)
             if window.chunks <= self._limit:
                 return window
         plans = [self._planned(rota, epoch, number, attempt, self.n_chunks) for attempt in range(ANEW)]
         return min(plans, key=lambda window: window.chunks)
 
+    def _fits(self, rota: Rota, anew: int) -> bool:
+        """Whether the first windows of a layout, of several epochs where these are short, load few enough chunks."""
+        tried = min(TRIED, max(2, TRIED_ROWS // (self._limit * self._chunk_size)))
+        places = [divmod(i, -(-self.n_batches // rota.n_batches)) for i in range(tried)]
+        return all(
+            any(self._planned(rota, *place, attempt, self._limit + 1).chunks <= self._limit for attempt in range(anew))
+            for place in places
+        )
+
     def _planned(self, rota: Rota, epoch: int, number: int, attempt: int, most_chunks: int) -> Window:
         """A window of at most `most_chunks`; with one chunk more than there are if these do not do."""
         key = key_of(self._seed, epoch, 2, number, attempt)
         heads, n_labels = self._heads(rota, epoch, number, key), len(self._strata.levels)
+        if attempt >= ANEW:
+            heads = heads._replace(passed=np.full(rota.groups, uniform(key, np.ones(1, np.uint64))[0]))
         asks = window_asks(heads.group, heads.block, rota.turns, self._turns, self._layers, n_labels, key)
         positions = np.empty((rota.n_batches, self._places), np.int64)
         chunks, shared, filled, passed = cut_window(
@@ -194,16 +206,17 @@ class ChunkedSchedule(Schedule):
             most = AFFORDABLE * max(best, self.least_amplification * self._places / self._chunk_size)
             reach = {id(rota): self._reach(rota) if cost <= most else 0 for cost, rota in found}
             found.sort(key=lambda one: (-reach[id(one[1])], max(one[0], ALIKE * best), -one[1].n_batches))
-            for _, rota in found:
-                n = min(TRIED, len(rota), max(2, TRIED_ROWS // (self._limit * self._chunk_size)))
-                if all(self._cut(rota, 0, i).chunks <= self._limit for i in range(n)):
-                    return rota
+            for anew in (ANEW, AT_MOST_ANEW):
+                for _, rota in found:
+                    if self._fits(rota, anew):
+                        return rota
         one = build_rota(self._weights, 1, 1, self.n_batches, self._seed)
         needed = [self._planned(one, 0, i, 0, self.n_chunks).chunks for i in range(REHEARSED)]
+        enough = max(self._limit + 1, max(needed) * 5 // 4)
         raise ValueError(
             f"a batch of {self._places} cells as the axes ask for takes {min(needed)} to {max(needed)} chunks of "
             f"{self._chunk_size} rows, which is not always within preload_nchunks={self._limit}; lay the store out "
-            f"for these axes (scripts/prepare.py), or use preload_nchunks={max(needed) * 5 // 4} or more."
+            f"for these axes (scripts/prepare.py), or use preload_nchunks={enough} or more."
         )
 
     def _reach(self, rota: Rota) -> int:

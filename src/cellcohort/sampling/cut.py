@@ -27,6 +27,7 @@ from cellcohort.sampling.pool import (
 from cellcohort.sampling.wants import batches_want
 
 LOOKED_AT = 32  # chunks around a focal time among which the one with most cells is chosen
+ANY = 4  # one in so many is that of any such cell, for else chunks with few would never come
 _U = np.uint64
 
 
@@ -155,7 +156,7 @@ def _near(pool, stratum, low, high, chunk_size, knot_start, census, key):  # typ
     chunk_of, chunk_ptr, entry_stratum, first, time = (
         census.chunk_of, census.chunk_ptr, census.stratum, census.first, census.time
     )  # fmt: skip
-    best, most, looked = -1, 0, 0
+    best, most, looked = -1, 0, LOOKED_AT - 1 if key % _U(ANY) == 0 else 0
     for i in range(min(n, 8 * LOOKED_AT)):
         chunk = chunk_of[begin + permuted(i, n, bits, key)]
         if chosen[chunk]:
