@@ -27,11 +27,6 @@ class OneByOne(Schedule):
     ----------
     per_window : int
         Batches of a window: fewer than `preload_nchunks` have rows for where not all of these are cells.
-
-    Raises
-    ------
-    ValueError
-        As for :class:`Schedule`, or no batch can be cut from so few chunks.
     """
 
     def __init__(
@@ -95,11 +90,11 @@ class OneByOne(Schedule):
         while n > 1 and (most := max(self._most_chunks(n, one) for one in ends)) > limit:
             n = min(n - 1, max(1, n * limit // most))
         most = max(self._most_chunks(n, one) for one in ends)
-        if most > limit + 1:  # by one, where a window begins in the middle of a chunk
-            raise ValueError(
-                f"a batch of {self._places} cells lies in up to {most} chunks of {chunk_size} rows, as not all rows "
-                f"are cells to draw, which is more than preload_nchunks={limit}; use preload_nchunks={most} or more, "
-                "or a smaller batch_size."
+        if most > limit + 1:  # by one, where a batch as large as a window begins in the middle of a chunk
+            self.warnings += (
+                f"a batch of {self._places} cells lies in up to {most} chunks of {chunk_size} rows, as not all of "
+                f"these are cells to draw; they are loaded, although preload_nchunks={limit}. Use preload_nchunks={most} or "
+                "more, or a smaller batch_size.",
             )
         return n
 
