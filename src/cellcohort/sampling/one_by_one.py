@@ -93,8 +93,8 @@ class OneByOne(Schedule):
         if most > limit + 1:  # by one, where a batch as large as a window begins in the middle of a chunk
             self.warnings += (
                 f"a batch of {self._places} cells lies in up to {most} chunks of {chunk_size} rows, as not all of "
-                f"these are cells to draw; they are loaded, although preload_nchunks={limit}. Use preload_nchunks={most} or "
-                "more, or a smaller batch_size.",
+                f"these are cells to draw; they are loaded, although preload_nchunks={limit}. "
+                f"Use preload_nchunks={most} or more, or a smaller batch_size.",
             )
         return n
 
