@@ -161,12 +161,12 @@ class ChunkedSchedule(Schedule):
             heads = heads._replace(passed=np.full(rota.groups, uniform(key, np.ones(1, np.uint64))[0]))
         asks = window_asks(heads.group, heads.block, rota.turns, self._turns, self._layers, n_labels, key)
         positions = np.empty((rota.n_batches, self._places), np.int64)
-        chunks, shared, filled, passed = cut_window(
+        chunks, filled, passed = cut_window(
             self._census, self._walk(epoch), self._layers, self._pace * rota.turns, heads, asks,
             self._window.half_width if self._window else 0.0, self._most, most_chunks, self._chunk_size, key, positions,
         )  # fmt: skip
         chunks = chunks if filled == self._places else self.n_chunks + 1
-        return Window(positions, np.tile(heads.group, rota.turns), heads.focal, chunks, shared, passed)
+        return Window(positions, np.tile(heads.group, rota.turns), heads.focal, chunks, passed)
 
     def _walk(self, epoch: int) -> Walks:
         for place, walk in self._walks:

@@ -44,8 +44,6 @@ def cut_window(  # type: ignore[no-untyped-def]
     -------
     chunks : int
         Chunks that the window loads, at most `most_chunks`.
-    shared : int
-        Places filled by a cell that another batch of the window holds too, as the store has no more.
     filled : int
         Cells of the batch with the fewest: less than it has places if `most_chunks` do not hold them.
     passed : float
@@ -57,7 +55,7 @@ def cut_window(  # type: ignore[no-untyped-def]
     pool = empty_pool(strata, layers.start, n_chunks, most_chunks * chunk_size)
     wants = batches_want(strata, census, layers, heads, asks, half_width)
     origin, walked = _origins(strata, census, walks, layers, rate, heads, key), np.zeros(len(strata), np.int64)
-    filled, shared = np.zeros(n_batches, np.int64), np.int64(0)
+    filled = np.zeros(n_batches, np.int64)
     tallies = np.zeros((n_batches, len(tally(out.shape[1] if most > 0 else 1)), 2), np.int64)
     later = np.zeros(len(layers.knot), np.int64)  # how many batches to come have each knot in their time window
     rest = np.zeros(len(strata), np.int64)
@@ -73,11 +71,10 @@ def cut_window(  # type: ignore[no-untyped-def]
             if near < 0:
                 break
             add_chunk(pool, near, census)
-        filled[j], more = take(
+        filled[j] = take(
             pool, u, INSIDE, low, high, later, need, layers.capped, most, tallies[j],
             mix(mix(key, _U(j)), _U(2 * strata[u])), out[j], filled[j],
         )  # fmt: skip
-        shared += more
     for u in wants.stratum:
         while lacking(pool, u, ANYWHERE, 0, 0, rest[u]) and n_chosen(pool) < most_chunks:
             if not _walk_on(pool, u, census, walks, origin, walked):
@@ -93,15 +90,14 @@ def cut_window(  # type: ignore[no-untyped-def]
         while lacking(pool, u, part, low, high, need) and n_chosen(pool) < most_chunks:
             if not _walk_on(pool, u, census, walks, origin, walked):
                 break
-        filled[j], more = take(
+        filled[j] = take(
             pool, u, part, low, high, later, need, layers.capped, most, tallies[j],
             mix(mix(key, _U(j)), _U(2 * strata[u] + 1)), out[j], filled[j],
         )  # fmt: skip
-        shared += more
     passed = 0.0
     for u in range(len(strata)):
         passed = max(passed, walked[u] / (census.walk_ptr[strata[u] + 1] - census.walk_ptr[strata[u]]))
-    return n_chosen(pool), shared, filled.min(), passed
+    return n_chosen(pool), filled.min(), passed
 
 
 @njit(cache=True, nogil=True)

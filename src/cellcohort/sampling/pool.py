@@ -103,24 +103,18 @@ def _wanted(knot, part, low, high):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def take(pool, i, part, low, high, later, need, capped, most, tally, key, out, filled):  # type: ignore[no-untyped-def]
-    """Take `need` cells of a stratum for one batch.
+    """Take `need` cells of a stratum for one batch; how many of the places of `out` are filled then.
 
     With `most` > 0, cells whose label of `capped` the batch already holds so often come last. Outside the
     batch's time window ``low:high``, cells within those of batches to come, for which these have no use, go
     first: cells of a knot that `later` counts.
-
-    Returns
-    -------
-    filled, shared : int
-        How many places of `out` are filled now, and how many of the new ones another batch holds too.
     """
     pool.counts[CALLS] += 1
     out = out[filled : filled + need]
-    alone = _take_free(pool, i, part, low, high, later, capped, most, tally, mix(key, _U(0)), out)
-    shared = 0
-    if alone < need:
-        shared = _take_again(pool, i, part, low, high, capped, most, tally, mix(key, _U(1)), out[alone:])
-    return filled + alone + shared, shared
+    got = _take_free(pool, i, part, low, high, later, capped, most, tally, mix(key, _U(0)), out)
+    if got < need:
+        got += _take_again(pool, i, part, low, high, capped, most, tally, mix(key, _U(1)), out[got:])
+    return filled + got
 
 
 @njit(cache=True, nogil=True)

@@ -20,8 +20,6 @@ class Window:
         Focal times; NaN without a window axis, infinite where a group has no times.
     chunks : int
         Chunks that are loaded.
-    shared : int
-        Places filled by a cell that another of the batches holds too: the store has no more of its kind.
     passed : float
         Share of its chunks that a stratum walked along, at most.
     """
@@ -30,7 +28,6 @@ class Window:
     leaders: np.ndarray
     focal: np.ndarray
     chunks: int
-    shared: int
     passed: float
 
 
