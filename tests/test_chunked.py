@@ -569,6 +569,15 @@ def test_batches_that_no_window_holds_are_refused_with_what_would_do() -> None:
     ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, PRELOAD)
 
 
+def test_no_more_chunks_are_advised_than_the_store_has() -> None:
+    frame = pd.DataFrame({"condition": ["rare" if i % CHUNK == 0 else "common" for i in range(20 * CHUNK)]})
+    cells = CellTable.from_frame(frame, experiment=None, hours=None)
+    axes = {"condition": ConditionBalanced({"rare": 9, "common": 7})}
+    with pytest.raises(ValueError, match=r"takes 18 to 18 chunks.* preload_nchunks=20 or more"):
+        ChunkedBatchSampler(cells, axes, BATCH, CHUNK, 8)
+    ChunkedBatchSampler(cells, axes, BATCH, CHUNK, 20)
+
+
 def test_a_stratum_rarer_than_a_batch_asks_is_said_and_its_places_are_filled() -> None:
     labels = ["rare"] * 3 + ["common"] * 2000
     cells = CellTable.from_frame(pd.DataFrame({"experiment": "e", "condition": labels}), hours=None)
