@@ -261,6 +261,19 @@ def test_an_epoch_without_axes_that_goes_round_more_than_once_loads_no_more_chun
     assert not np.array_equal(drawn[:one_round], drawn[one_round : 2 * one_round])
 
 
+@pytest.mark.parametrize("axes", ["condition", "two"])
+def test_cells_of_a_store_in_random_order_come_as_evenly_as_drawn_at_random(axes: str) -> None:
+    frame = make_frame(4000).sample(frac=1, random_state=0).reset_index(drop=True)
+    sampler = ChunkedBatchSampler(CellTable.from_frame(frame), AXES[axes], BATCH, CHUNK, 128)
+    times = np.zeros(len(frame))
+    for epoch in range(30):
+        np.add.at(times, epoch_of(sampler, epoch).ravel(), 1)
+    for _, stratum in frame.groupby("condition", observed=True):
+        drawn = times[stratum.index]
+        assert drawn.var() < 2 * drawn.mean(), "the variance of draws at random is their mean"
+        assert (drawn == 0).mean() < 2 * np.exp(-drawn.mean()) + 0.01
+
+
 @pytest.mark.parametrize("axes", ["leaky", "two", "three", "three unmixed"])
 def test_every_cell_of_a_prepared_store_comes_some_time(axes: str) -> None:
     frame = prepared(make_frame(2000))

@@ -17,12 +17,13 @@ class Walks(NamedTuple):
 
     Attributes
     ----------
-    place : numpy.ndarray of int64, shape (n_chunks,)
-        The place of each chunk in that order.
+    order, place : numpy.ndarray of int64, shape (n_chunks,)
+        The chunks, and the place of each, in that order.
     chunk : numpy.ndarray of int, shape (n_entries,)
         Those of each stratum in that order: stratum `s` has ``chunk[walk_ptr[s]:walk_ptr[s + 1]]``, see `Census`.
     """
 
+    order: np.ndarray
     place: np.ndarray
     chunk: np.ndarray
 
@@ -73,12 +74,11 @@ class Census(NamedTuple):
 
     def walks(self, key: np.uint64) -> Walks:
         """The chunks in a random order that `key` names."""
-        place = np.empty(self.n_chunks, np.int64)
-        place[np.argsort(uniform(key, np.arange(self.n_chunks, dtype=np.uint64)), kind="stable")] = np.arange(
-            self.n_chunks
-        )
-        order = np.argsort(self.stratum.astype(np.int64) * self.n_chunks + place[self.chunk], kind="stable")
-        return Walks(place, self.chunk[order])
+        order = np.argsort(uniform(key, np.arange(self.n_chunks, dtype=np.uint64)), kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(self.n_chunks)
+        by_stratum = np.argsort(self.stratum.astype(np.int64) * self.n_chunks + place[self.chunk], kind="stable")
+        return Walks(order, place, self.chunk[by_stratum])
 
 
 def build_census(strata: Strata, rows: np.ndarray | None, chunk_size: int) -> Census:

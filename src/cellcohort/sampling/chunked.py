@@ -30,9 +30,9 @@ class ChunkedBatchSampler(ChunkSampler):
     fill, are tried when the sampler is made, and the ones that read least are used. Without axes every cell comes
     once, chunks and the cells of a window in random order.
 
-    Where chunks hold several strata, as in a store in random order, what the hungriest strata read mostly is enough
-    for the others. So cells of these in chunks without a hungry stratum come seldom or never, in any number of
-    epochs. Lay the store out for the axes (``scripts/prepare.py``) where that matters.
+    Where chunks hold several strata, as in a store in random order, each chunk is read as often as the hungriest of
+    its strata asks, and cells of the others are taken from it in proportion to what these ask: all cells of a stratum
+    come about equally often, as in drawing at random. With a time window they do so less evenly.
 
     Cells that leak into a batch come from the other experiments of its window, hence over an epoch in
     proportion to how often these lead batches.

@@ -234,6 +234,9 @@ class ChunkedSchedule(Schedule):
         n = most
         while n:
             rota = build_rota(self._weights, n if many else groups, 1 if many else n, self.n_batches, self._seed)
+            if self._census.mixed:
+                least = rota.n_batches * self._places / self._chunk_size * self.least_amplification
+                rota = replace(rota, stride=least / self.n_chunks)
             windows, allowed = [self._planned(rota, 0, 0, 0, int(1.2 * self._limit) + 1)], 1.05 * self._limit
             if windows[0].chunks <= allowed:  # otherwise the others are not worth the time
                 tried = min(REHEARSED, len(rota), max(2, REHEARSED_ROWS // (self._limit * self._chunk_size)))
@@ -241,5 +244,5 @@ class ChunkedSchedule(Schedule):
             chunks = float(np.mean([window.chunks for window in windows]))
             if chunks <= self._limit:
                 passed = float(np.mean([window.passed for window in windows]))
-                yield chunks / rota.n_batches, replace(rota, stride=passed if self._census.mixed else 0.0)
+                yield chunks / rota.n_batches, replace(rota, stride=passed)
             n = min(n - 1, int(n * FINER))

@@ -24,10 +24,10 @@ from cellcohort.sampling.pool import (
     n_chosen,
     take,
 )
-from cellcohort.sampling.wants import batches_want
+from cellcohort.sampling.wants import batches_want, hunger_of
 
-LOOKED_AT = 32  # chunks around a focal time among which the one with most cells is chosen
-ANY = 4  # one in so many is that of any such cell, for else chunks with few would never come
+LOOKED_AT = 2  # chunks around a focal time of which the one with more cells is chosen; poor ones never were, of many
+ANY = 4  # one in so many is that of any such cell, so that chunks with few come too
 _U = np.uint64
 
 
@@ -47,13 +47,14 @@ def cut_window(  # type: ignore[no-untyped-def]
     filled : int
         Cells of the batch with the fewest: less than it has places if `most_chunks` do not hold them.
     passed : float
-        Share of its walk that a stratum walked along, at most.
+        Share of all chunks that strata passed together, at most.
     """
     n_batches, n_chunks = len(out), len(census.chunk_ptr) - 1
     most_chunks, timed = min(n_chunks, most_chunks), len(census.time) > 0
     strata = np.unique(asks.stratum)
-    pool = empty_pool(strata, layers.start, n_chunks, most_chunks * chunk_size)
-    wants = batches_want(strata, census, layers, heads, asks, half_width)
+    hunger = hunger_of(strata, layers, asks)
+    pool = empty_pool(strata, hunger, layers.start, n_chunks, most_chunks * chunk_size)
+    wants = batches_want(strata, hunger, census, layers, heads, asks, half_width)
     origin, walked = _origins(strata, census, walks, layers, rate, heads, key), np.zeros(len(strata), np.int64)
     filled = np.zeros(n_batches, np.int64)
     tallies = np.zeros((n_batches, len(tally(out.shape[1] if most > 0 else 1)), 2), np.int64)
@@ -75,6 +76,7 @@ def cut_window(  # type: ignore[no-untyped-def]
             pool, u, INSIDE, low, high, later, need, layers.capped, most, tallies[j],
             mix(mix(key, _U(j)), _U(2 * strata[u])), out[j], filled[j],
         )  # fmt: skip
+    passed = _walk_together(pool, rest, census, walks, layers, heads, most_chunks, mix(key, _U(n_chunks)))
     for u in wants.stratum:
         while lacking(pool, u, ANYWHERE, 0, 0, rest[u]) and n_chosen(pool) < most_chunks:
             if not _walk_on(pool, u, census, walks, origin, walked):
@@ -94,9 +96,6 @@ def cut_window(  # type: ignore[no-untyped-def]
             pool, u, part, low, high, later, need, layers.capped, most, tallies[j],
             mix(mix(key, _U(j)), _U(2 * strata[u] + 1)), out[j], filled[j],
         )  # fmt: skip
-    passed = 0.0
-    for u in range(len(strata)):
-        passed = max(passed, walked[u] / (census.walk_ptr[strata[u] + 1] - census.walk_ptr[strata[u]]))
     return n_chosen(pool), filled.min(), passed
 
 
@@ -145,6 +144,40 @@ def _walk_on(pool, u, census, walks, origin, walked):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
+def _walk_together(pool, rest, census, walks, layers, heads, most_chunks, key):  # type: ignore[no-untyped-def]
+    """Walk along all chunks until the hungriest stratum has the `rest` it wants; the share of them that was passed.
+
+    A chunk is added as often as its own hungriest stratum asks: the hunger of that over the highest one is the chance.
+    If only those were added that the hungriest of all needs, cells in other chunks would never come.
+    """
+    n_chunks, longest = len(walks.place), 0
+    for k in range(len(heads.group)):
+        passed = heads.passed[k]
+        if passed < 0 or np.any(heads.passed[:k] == passed):
+            continue
+        together, first = np.zeros(len(pool.strata), np.bool_), -1
+        for u in range(len(pool.strata)):
+            for other in range(len(heads.group)):
+                same = heads.group[other] == layers.group[pool.strata[u]]
+                together[u] |= same and heads.passed[other] == passed
+            if together[u] and (first < 0 or pool.hunger[u] > pool.hunger[first]):
+                first = u
+        begin, step = np.int64(passed % 1.0 * n_chunks), 0
+        if first < 0:
+            continue
+        while step < n_chunks and n_chosen(pool) < most_chunks and lacking(pool, first, ANYWHERE, 0, 0, rest[first]):
+            chunk, hunger = walks.order[(begin + step) % n_chunks], 0.0
+            for e in range(census.chunk_ptr[chunk], census.chunk_ptr[chunk + 1]):
+                u = pool.place[census.stratum[e]]
+                hunger = max(hunger, pool.hunger[u] if u >= 0 and together[u] else 0.0)
+            if not pool.chosen[chunk] and (mix(key, _U(chunk)) >> _U(11)) * 2.0**-53 < hunger / pool.hunger[first]:
+                add_chunk(pool, chunk, census)
+            step += 1
+        longest = max(longest, step)
+    return longest / n_chunks
+
+
+@njit(cache=True, nogil=True)
 def _near(pool, stratum, low, high, chunk_size, knot_start, census, key):  # type: ignore[no-untyped-def]
     """A chunk not in the window yet that holds many cells of a stratum between two knots; -1 if there is none."""
     begin, n = knot_start[low], knot_start[high] - knot_start[low]
@@ -153,9 +186,9 @@ def _near(pool, stratum, low, high, chunk_size, knot_start, census, key):  # typ
         census.chunk_of, census.chunk_ptr, census.stratum, census.first, census.time
     )  # fmt: skip
     best, most, looked = -1, 0, LOOKED_AT - 1 if key % _U(ANY) == 0 else 0
-    for i in range(min(n, 8 * LOOKED_AT)):
+    for i in range(n):
         chunk = chunk_of[begin + permuted(i, n, bits, key)]
-        if chosen[chunk]:
+        if chosen[chunk] or chunk == best:
             continue
         holds = held_inside(chunk, stratum, low, high, chunk_ptr, entry_stratum, first, time)
         if holds > most:

@@ -16,9 +16,10 @@ from cellcohort.sampling.keyed import mix
 from cellcohort.sampling.windowed import first_from
 
 INSIDE, OUTSIDE, ANYWHERE = np.arange(3)  # not whole numbers of Python: `take` would be compiled for each
-CELL, KNOT, USED, CALL = 0, 1, 2, 3  # rows of `Pool.slots`
+CELL, KNOT, USED, CALL, ODDS = 0, 1, 2, 3, 4  # rows of `Pool.slots`
 CHUNKS, CALLS = 0, 1  # of `Pool.counts`
 NO_CAP = 1 << 30
+EVEN = 1 << 32
 _U = np.uint64
 
 
@@ -29,12 +30,17 @@ class Pool(NamedTuple):
     ----------
     strata : numpy.ndarray of int64, shape (n,)
         Sorted.
+    place : numpy.ndarray of int32, shape (n_strata,)
+        Which of them each stratum is; -1 if none.
+    hunger : numpy.ndarray of float, shape (n,)
+        Cells that the batches of the window want of each, per cell that it has.
     begin : numpy.ndarray of int64, shape (n + 1,)
         Stratum `i` of the pool has the columns of `slots` from ``begin[i]`` on.
     taken, held : numpy.ndarray of int64, shape (n,)
         It holds ``held[i]`` cells: first the ``taken[i]`` that batches have taken, then the others.
-    slots : numpy.ndarray of int64, shape (4, n_slots)
-        Of each cell its position, its knot, how often it was taken, and by which call last.
+    slots : numpy.ndarray of int64, shape (5, n_slots)
+        Of each cell its position, its knot, how often it was taken, by which call last, and the hunger of its
+        stratum over that of the hungriest in its chunk, times `EVEN`: chunks are read for their hungriest stratum.
     chosen : numpy.ndarray of bool, shape (n_chunks,)
         The chunks whose cells these are.
     counts : numpy.ndarray of int64, shape (2,)
@@ -42,6 +48,8 @@ class Pool(NamedTuple):
     """
 
     strata: np.ndarray
+    place: np.ndarray
+    hunger: np.ndarray
     begin: np.ndarray
     taken: np.ndarray
     held: np.ndarray
@@ -51,31 +59,37 @@ class Pool(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def empty_pool(strata, start, n_chunks, most_cells):  # type: ignore[no-untyped-def]
+def empty_pool(strata, hunger, start, n_chunks, most_cells):  # type: ignore[no-untyped-def]
     """A pool for the cells of some strata (sorted), with room for so many cells of each."""
-    n = len(strata)
+    n, place = len(strata), np.full(len(start) - 1, -1, np.int32)
     begin = np.zeros(n + 1, np.int64)
     for i in range(n):
+        place[strata[i]] = i
         begin[i + 1] = begin[i] + min(start[strata[i] + 1] - start[strata[i]], most_cells)
-    slots, chosen = np.empty((4, begin[n]), np.int64), np.zeros(n_chunks, np.bool_)
-    return Pool(strata, begin, np.zeros(n, np.int64), np.zeros(n, np.int64), slots, chosen, np.zeros(2, np.int64))
+    taken, held, chosen = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n_chunks, np.bool_)
+    slots = np.empty((5, begin[n]), np.int64)
+    return Pool(strata, place, hunger, begin, taken, held, slots, chosen, np.zeros(2, np.int64))
 
 
 @njit(cache=True, nogil=True)
 def add_chunk(pool, chunk, census):  # type: ignore[no-untyped-def]
     """Put the cells of a chunk into the pool."""
-    strata, slots, first = pool.strata, pool.slots, census.first
+    slots, first, highest = pool.slots, census.first, 0.0
     pool.chosen[chunk] = True
     pool.counts[CHUNKS] += 1
     for e in range(census.chunk_ptr[chunk], census.chunk_ptr[chunk + 1]):
-        i = np.searchsorted(strata, census.stratum[e])
-        if i == len(strata) or strata[i] != census.stratum[e]:
+        i = pool.place[census.stratum[e]]
+        highest = max(highest, pool.hunger[i] if i >= 0 else 0.0)
+    for e in range(census.chunk_ptr[chunk], census.chunk_ptr[chunk + 1]):
+        i = pool.place[census.stratum[e]]
+        if i < 0:
             continue
         at, n = pool.begin[i] + pool.held[i], first[e + 1] - first[e]
         slots[CELL, at : at + n] = census.members[first[e] : first[e + 1]]
         if len(census.time):
             slots[KNOT, at : at + n] = census.time[first[e] : first[e + 1]]
-        slots[USED:, at : at + n] = 0
+        slots[USED:ODDS, at : at + n] = 0
+        slots[ODDS, at : at + n] = np.int64(pool.hunger[i] / highest * EVEN)
         pool.held[i] += n
 
 
@@ -125,10 +139,11 @@ def _take_free(pool, i, part, low, high, later, capped, most, tally, key, out): 
     found = _find(slots, free, pool.begin[i] + pool.held[i], part, low, high, call)
     got = 0
     if part == OUTSIDE:
-        got = _choose(slots, found, got, later, capped, most, tally, call, mix(key, _U(0)), out)
-    got = _choose(slots, found, got, any_knot, capped, most, tally, call, mix(key, _U(1)), out)
+        got = _choose(slots, found, got, later, False, capped, most, tally, call, mix(key, _U(0)), out)
+    got = _choose(slots, found, got, any_knot, True, capped, most, tally, call, mix(key, _U(1)), out)
+    got = _choose(slots, found, got, any_knot, False, capped, most, tally, call, mix(key, _U(2)), out)
     if most > 0:
-        got = _choose(slots, found, got, any_knot, capped, NO_CAP, tally, call, mix(key, _U(2)), out)
+        got = _choose(slots, found, got, any_knot, False, capped, NO_CAP, tally, call, mix(key, _U(3)), out)
     _set_apart(slots, free, free + got, found[:got])
     pool.taken[i] += got
     return got
@@ -148,9 +163,9 @@ def _take_again(pool, i, part, low, high, capped, most, tally, key, out):  # typ
                 break
         call = pool.counts[CALLS]
         rest, key = out[got:], mix(key, _U(0))
-        more = _choose(slots, found, 0, any_knot, capped, most, tally, call, mix(key, _U(1)), rest)
+        more = _choose(slots, found, 0, any_knot, False, capped, most, tally, call, mix(key, _U(1)), rest)
         if most > 0:
-            more = _choose(slots, found, more, any_knot, capped, NO_CAP, tally, call, mix(key, _U(2)), rest)
+            more = _choose(slots, found, more, any_knot, False, capped, NO_CAP, tally, call, mix(key, _U(2)), rest)
         got += more
     return got
 
@@ -171,21 +186,24 @@ def _find(slots, begin, end, part, low, high, call):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _choose(slots, found, got, knots, capped, most, tally, call, key, out):  # type: ignore[no-untyped-def]
+def _choose(slots, found, got, knots, evenly, capped, most, tally, call, key, out):  # type: ignore[no-untyped-def]
     """Fill `out` from `got` on with cells of the slots ``found[got:]`` in random order; how many it holds then.
 
     The slots of the cells in `out` come first in `found` afterwards. Only cells of `knots` (all if empty) are
-    taken, and at most `most` (any number if 0) of one label.
+    taken, and at most `most` (any number if 0) of one label; if `evenly`, with their odds.
     """
     n = len(found)
     for turn in range(got, n):
         if got == len(out):
             break
-        other = turn + np.int64((mix(key, _U(turn)) >> _U(32)) * _U(n - turn) >> _U(32))
+        drawn = mix(key, _U(turn))
+        other = turn + np.int64((drawn >> _U(32)) * _U(n - turn) >> _U(32))
         at = found[other]
         found[other] = found[turn]
         found[turn] = at
         cell = slots[CELL, at]
+        if evenly and np.int64(drawn & _U(EVEN - 1)) >= slots[ODDS, at]:
+            continue
         if (len(knots) and not knots[slots[KNOT, at]]) or (most > 0 and not admit(tally, capped[cell], most)):
             continue
         found[turn] = found[got]
@@ -205,7 +223,7 @@ def _set_apart(slots, begin, end, got):  # type: ignore[no-untyped-def]
         if at >= end:
             while slots[USED, other]:
                 other += 1
-            for row in range(4):
+            for row in range(len(slots)):
                 slots[row, at], slots[row, other] = slots[row, other], slots[row, at]
 
 

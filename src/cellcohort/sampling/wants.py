@@ -26,7 +26,7 @@ class Wants(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def batches_want(strata, census, layers, heads, asks, half_width):  # type: ignore[no-untyped-def]
+def batches_want(strata, hunger, census, layers, heads, asks, half_width):  # type: ignore[no-untyped-def]
     """What the batches of a window want of the cells of some strata."""
     n, local = len(asks.cells), np.searchsorted(strata, asks.stratum)
     batch, within = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -46,21 +46,17 @@ def batches_want(strata, census, layers, heads, asks, half_width):  # type: igno
             least[i], most[i] = least_and_most(asks.cells[i], layers.start[s + 1] - layers.start[s], held)
         own = asks.cells[first:last]
         within[first:last] = share_out(own, least[first:last], most[first:last], heads.inside[j], heads.number + j)
-    order = _hungriest_first(strata, census, layers, local, asks.cells)
+    rank = np.empty(len(strata), np.int64)  # strata whose cells lie in the most chunks come first
+    rank[np.argsort(-np.minimum(hunger, 1.0) * np.diff(census.walk_ptr)[strata])] = np.arange(len(strata))
+    order = stable_order(rank[local], len(strata), np.arange(n))
     return Wants(local[order], batch[order], asks.cells[order], within[order], low[order], high[order])
 
 
 @njit(cache=True, nogil=True)
-def _hungriest_first(strata, census, layers, local, cells):  # type: ignore[no-untyped-def]
-    """The order of asks in which those of the strata come first whose cells lie in the most chunks."""
-    wanted = np.zeros(len(strata), np.int64)
-    for i in range(len(local)):
-        wanted[local[i]] += cells[i]
-    chunks = np.empty(len(strata))
-    for u in range(len(strata)):
-        s = strata[u]
-        size = layers.start[s + 1] - layers.start[s]
-        chunks[u] = -min(wanted[u], size) * (census.walk_ptr[s + 1] - census.walk_ptr[s]) / size
-    rank = np.empty(len(strata), np.int64)
-    rank[np.argsort(chunks)] = np.arange(len(strata))
-    return stable_order(rank[local], len(strata), np.arange(len(local)))
+def hunger_of(strata, layers, asks):  # type: ignore[no-untyped-def]
+    """How many cells of each stratum are asked for, per cell that it has."""
+    hunger = np.zeros(len(strata))
+    for i in range(len(asks.cells)):
+        s = asks.stratum[i]
+        hunger[np.searchsorted(strata, s)] += asks.cells[i] / (layers.start[s + 1] - layers.start[s])
+    return hunger
