@@ -131,7 +131,7 @@ def arms(frame: pd.DataFrame, cells: CellTable, leaky: float) -> list[Arm]:
         found.append(Arm(kind.__name__, make, 160))
     for name, axes in AXES.items():
         made = {axis: MADE[axis](leaky) for axis in axes}
-        for preload in (PRELOAD, 2 * PRELOAD, 8 * PRELOAD):
+        for preload in (PRELOAD, 2 * PRELOAD, 4 * PRELOAD, 8 * PRELOAD):
             try:
                 sampler = ChunkedBatchSampler(cells, made, BATCH, CHUNK, preload)
             except ValueError as error:
