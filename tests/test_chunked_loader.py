@@ -201,6 +201,8 @@ def test_other_samplers_and_data_are_refused(paths: dict[bool, Path], monkeypatc
         make_chunked_loader(part, sampler)
     with pytest.raises(ValueError, match="another order than in their store"):
         make_chunked_loader(part, sampler_of(part))
+    with pytest.raises(ValueError, match=r"chunk_size=8 is no multiple of the 16 rows.*chunk_size=16"):
+        make_chunked_loader(dataset, sampler_of(dataset, chunk_size=8, preload_nchunks=32))
     with pytest.raises(ValueError, match="buffer_size=0"):
         make_chunked_loader(dataset, sampler, buffer_size=0)
     monkeypatch.setattr("cellcohort.chunked_loader.find_spec", lambda name: None)

@@ -52,6 +52,13 @@ def test_a_run_leaves_one_directory_with_everything_in_it(train: Train, tmp_path
     assert set(read_composition(directory)["epoch"]) == {0, 1, 2}
 
 
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
+def test_a_longer_run_goes_on_with_its_own_learning_rate(train: Train) -> None:
+    begun = train("trainer.max_epochs=1")
+    rest = losses(train(f"resume={begun / 'checkpoints' / 'last.ckpt'}"), "train/learning_rate")
+    assert rest == losses(train(), "train/learning_rate")[5:]
+
+
 def test_training_lowers_the_loss(train: Train) -> None:
     found = losses(train("trainer.limit_train_batches=25", "model=conv1d"))
     assert np.mean(found[-5:]) < np.mean(found[:5]) - 0.3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -121,8 +122,14 @@ class ContrastiveModule(lightning.LightningModule):
         return self.encoder((inputs - self.mean.view(along)) / self.std.view(along))
 
     def on_train_start(self) -> None:
-        """Make sure that the batches are those of this rank, whatever script set the training up."""
+        """Make sure that the batches are those of this rank, and the learning rate that of `max_epochs`.
+
+        A checkpoint has the learning rate of the end of an epoch, by the `max_epochs` that its run had.
+        """
         check_place(self.trainer, self.trainer.train_dataloader)
+        for config in self.trainer.lr_scheduler_configs:
+            for group, highest in zip(config.scheduler.optimizer.param_groups, config.scheduler.base_lrs, strict=True):
+                group["lr"] = highest * self._annealed(self.current_epoch)
 
     def training_step(self, batch: Mapping[str, Any], index: int) -> Tensor:
         loss = self._loss(batch, "training")
@@ -142,7 +149,11 @@ class ContrastiveModule(lightning.LightningModule):
         epochs = self.trainer.max_epochs
         if epochs is None or epochs < 1:
             return optimizer
-        return [optimizer], [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)]
+        return [optimizer], [torch.optim.lr_scheduler.LambdaLR(optimizer, self._annealed)]
+
+    def _annealed(self, epoch: int) -> float:
+        """Share of the highest learning rate in an epoch: half a cosine over all of them."""
+        return 0.5 + 0.5 * math.cos(math.pi * min(epoch / (self.trainer.max_epochs or 1), 1.0))
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Move the inputs; what only tells about the batch (`meta`) stays, so that reading it waits for no device."""

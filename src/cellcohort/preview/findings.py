@@ -13,6 +13,7 @@ from cellcohort.preview.spellings import spellings
 from cellcohort.preview.survey import Survey
 from cellcohort.preview.words import listed, percent, several, title_of
 from cellcohort.sampling.axis import CapAxis, GroupAxis, ShareAxis, WindowAxis
+from cellcohort.sampling.reading import in_chunks
 
 REASONS = 6  # told of each finding, at most
 MATES = 0.02  # share of a batch's cells with another cell of their track that is worth a word
@@ -203,7 +204,8 @@ def _ranks(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 f"Ranks see {held.title} {held.names[worst]} unequally: {percent(low)} to {percent(high)} of "
                 f"their cells over {several(survey.steps, 'step')}.",
-                "It evens out over more batches; with batch_sampler.scope=global every step is shared evenly.",
+                "It evens out over more batches; with batch_sampler.scope=global"
+                f"{' and reading=rows' if in_chunks(survey.sampler) else ''} every step is shared evenly.",
             )
     if survey.common.any():
         yield Finding(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import gcd
 
 import numpy as np
 
@@ -212,7 +213,9 @@ class ChunkedSchedule(Schedule):
                         return rota
         one = build_rota(self._weights, 1, 1, self.n_batches, self._seed)
         needed = [self._planned(one, 0, i, 0, self.n_chunks).chunks for i in range(REHEARSED)]
-        enough = min(self.n_chunks, max(self._limit + 1, max(needed) * 5 // 4))
+        step = self._places // gcd(self._places, self._chunk_size)  # chunks that whole batches can be cut from
+        enough = max(self._limit // step + 1, -(-max(needed) * 5 // (4 * step))) * step
+        enough = min(enough, self.n_chunks // step * step)
         raise ValueError(
             f"a batch of {self._places} cells as the axes ask for takes {min(needed)} to {max(needed)} chunks of "
             f"{self._chunk_size} rows, which is not always within preload_nchunks={self._limit}; lay the store out "
