@@ -582,13 +582,15 @@ def test_batches_that_no_window_holds_are_refused_with_what_would_do() -> None:
     ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, PRELOAD)
 
 
-def test_the_advice_can_be_followed() -> None:
-    frame = pd.DataFrame({"condition": ["rare" if i % 50 == 0 else "common" for i in range(8000)]})
+@pytest.mark.parametrize(("batch", "preload"), [(80, 10), (112, 14), (176, 22)])
+def test_the_advice_can_be_followed(batch: int, preload: int) -> None:
+    frame = pd.DataFrame({"condition": ["rare" if i % 23 == 0 else "common" for i in range(8000)]})
     cells = CellTable.from_frame(frame, experiment=None, hours=None)
+    axes = {"condition": ConditionBalanced({"rare": 9, "common": 7})}
     with pytest.raises(ValueError, match="use preload_nchunks=") as refused:
-        ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, 48, CHUNK, 9)
+        ChunkedBatchSampler(cells, axes, batch, CHUNK, preload)
     advised = int(str(refused.value).partition("use preload_nchunks=")[2].split()[0])
-    assert ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, 48, CHUNK, advised).per_window
+    assert ChunkedBatchSampler(cells, axes, batch, CHUNK, advised).per_window
 
 
 def test_no_more_chunks_are_advised_than_the_store_has() -> None:
