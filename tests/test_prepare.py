@@ -468,6 +468,15 @@ def test_the_script_says_what_it_wrote(
     assert (tmp_path / run.removeprefix("run: ") / "config.yaml").exists()
 
 
+def test_files_that_are_to_be_prepared_first_are_told_from_a_store(tmp_path: Path) -> None:
+    write(cells(20), tmp_path / "one.h5ad")
+    for path, said in ((tmp_path / "one.h5ad", "outputs/one.zarr"), (tmp_path / "*.h5ad", "outputs/cells.zarr")):
+        with pytest.raises(ValueError, match=r"prepare.py source.path=.*h5ad.* prepare.out=" + said):
+            Store(path)
+    with pytest.raises(FileNotFoundError, match="no such store"):
+        Store(tmp_path / "two.h5ad")
+
+
 def test_a_store_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     store = prepared(tmp_path)
     file = sorted((store.path / "dataset_1" / "X" / "c").glob("*/0"))[1]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from glob import glob
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from zlib import crc32
 
@@ -57,19 +59,19 @@ class Store:
 
     def __post_init__(self) -> None:
         self.path = Path(self.path)
+        if self.path.suffix == ".h5ad" and glob(str(self.path)):
+            out = f"outputs/{self.path.stem if self.path.exists() else 'cells'}.zarr"
+            raise ValueError(
+                f"{self.path} cannot be read in chunks: data=anndata reads stores, which scripts/prepare.py writes. "
+                f"Make one of it, scripts/prepare.py source.path={quote(str(self.path))} prepare.out={out}, and name "
+                f"it, data.path={out}"
+            )
         if not self.path.exists():
             partial = self.path.with_suffix(".partial")
             hint = (
                 f"{partial} is there: run scripts/prepare.py again, with the same options." if partial.exists() else ""
             )
             raise FileNotFoundError(f"{self.path}: no such store (looked from {Path.cwd()}). {hint}".rstrip())
-        if self.path.suffix == ".h5ad":
-            out = f"outputs/{self.path.stem}.zarr"
-            raise ValueError(
-                f"{self.path} cannot be read in chunks: data=anndata reads stores, which scripts/prepare.py writes. "
-                f"Make one of it, scripts/prepare.py source.path={self.path} prepare.out={out}, and name it, "
-                f"data.path={out}"
-            )
         if self.path.suffix == ".partial":
             raise ValueError(
                 f"{self.path} is the work of a preparation that has not finished; run scripts/prepare.py again, with "
