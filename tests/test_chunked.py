@@ -593,6 +593,17 @@ def test_the_advice_can_be_followed(batch: int, preload: int) -> None:
     assert ChunkedBatchSampler(cells, axes, batch, CHUNK, advised).per_window
 
 
+def test_the_advice_can_be_followed_where_strata_walk_together() -> None:
+    rng, n, shares = np.random.default_rng(0), 60_000, [0.7, 0.2, 0.08, 0.02]
+    labels = {"experiment": rng.choice(list("uvwxy"), n), "condition": rng.choice(list("abcd"), n, p=shares)}
+    cells = CellTable.from_frame(pd.DataFrame(labels), hours=None)
+    axes = {"experiment": ExperimentAware(), "condition": ConditionBalanced()}
+    with pytest.raises(ValueError, match="use preload_nchunks=") as refused:
+        ChunkedBatchSampler(cells, axes, 256, 64, 64)
+    advised = int(str(refused.value).partition("use preload_nchunks=")[2].split()[0])
+    assert ChunkedBatchSampler(cells, axes, 256, 64, advised).per_window
+
+
 def test_no_more_chunks_are_advised_than_the_store_has() -> None:
     frame = pd.DataFrame({"condition": ["rare" if i % CHUNK == 0 else "common" for i in range(20 * CHUNK)]})
     cells = CellTable.from_frame(frame, experiment=None, hours=None)

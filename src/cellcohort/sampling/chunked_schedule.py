@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from math import gcd
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,20 +13,13 @@ from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.census import Walks, build_census
 from cellcohort.sampling.cut import cut_window
 from cellcohort.sampling.keyed import key_of, permuted_each, uniform
-from cellcohort.sampling.reach import due, missed, unreached
-from cellcohort.sampling.rota import Rota, build_rota
+from cellcohort.sampling.layouts import ANEW, AT_MOST_ANEW, Layouts
+from cellcohort.sampling.reach import unreached
+from cellcohort.sampling.rota import Rota
 from cellcohort.sampling.schedule import Schedule
 from cellcohort.sampling.strata import Layers
 from cellcohort.sampling.window import Heads, Window
 
-REHEARSED, REHEARSED_ROWS = 24, 2**17  # windows, and rows of them, by which a layout is judged at first
-TRIED, TRIED_ROWS = 48, 2**19  # windows, and rows of them, that the chosen layout must fit into its chunks
-ALIKE = 1.02  # layouts whose chunks per batch differ by less are as good as each other
-AFFORDABLE = 1.6  # times the least chunks per batch, for a layout with which ranks meet every group
-RANKS = (4, 2, 1)  # for which that is looked at
-ANEW = 4  # plans of a window, under another key each, one of which must fit for a layout to be chosen gladly
-AT_MOST_ANEW = 32  # plans of a window before it may load more chunks; those after the first few are elsewhere
-FINER = 0.94  # by how much one layout's batches per window differ from the next one's
 REMEMBERED = 32  # windows kept: one of every rank of a node, and more
 
 
@@ -66,7 +57,10 @@ class ChunkedSchedule(Schedule):
             knots = [self._strata.knot[a:b] for a, b in zip(self._knots_of, self._knots_of[1:], strict=False)]
             self._times = [np.unique(times[np.isfinite(times)]) for times in knots]
         self._pace = self._walked_per_batch()
-        self._rota = self._choose()
+        self._rota = Layouts(
+            self._planned, self._weights, self._leaky > 0, places, self.n_batches, seed, chunk_size, preload_nchunks,
+            self.n_chunks, self.least_amplification * places / chunk_size, self._census.mixed,
+        ).best()  # fmt: skip
 
     @property
     def nbytes(self) -> int:
@@ -145,22 +139,19 @@ class ChunkedSchedule(Schedule):
         plans = [self._planned(rota, epoch, number, attempt, self.n_chunks) for attempt in range(ANEW)]
         return min(plans, key=lambda window: window.chunks)
 
-    def _fits(self, rota: Rota, anew: int) -> bool:
-        """Whether the first windows of a layout, of several epochs where these are short, load few enough chunks."""
-        tried = min(TRIED, max(2, TRIED_ROWS // (self._limit * self._chunk_size)))
-        places = [divmod(i, -(-self.n_batches // rota.n_batches)) for i in range(tried)]
-        return all(
-            any(self._planned(rota, *place, attempt, self._limit + 1).chunks <= self._limit for attempt in range(anew))
-            for place in places
-        )
-
     def _planned(self, rota: Rota, epoch: int, number: int, attempt: int, most_chunks: int) -> Window:
         """A window of at most `most_chunks`; with one chunk more than there are if these do not do."""
         key = key_of(self._seed, epoch, 2, number, attempt)
         heads, n_labels = self._heads(rota, epoch, number, key), len(self._strata.levels)
-        if attempt >= ANEW:
-            heads = heads._replace(passed=np.full(rota.groups, uniform(key, np.ones(1, np.uint64))[0]))
         asks = window_asks(heads.group, heads.block, rota.turns, self._turns, self._layers, n_labels, key)
+        if attempt >= ANEW:
+            elsewhere = uniform(key, np.ones(1, np.uint64))[0]
+            moved = (
+                {"passed": np.full(rota.groups, elsewhere)}
+                if rota.stride
+                else {"block": heads.block + int(elsewhere * self.n_chunks)}
+            )
+            heads = heads._replace(**moved)
         positions = np.empty((rota.n_batches, self._places), np.int64)
         chunks, filled, passed = cut_window(
             self._census, self._walk(epoch), self._layers, self._pace * rota.turns, heads, asks,
@@ -190,62 +181,3 @@ class ChunkedSchedule(Schedule):
             return np.full(rota.groups, -1.0)
         everyone = rota.groups >= np.count_nonzero(self._weights)
         return np.full(rota.groups, number * rota.stride) if everyone else blocks * rota.stride
-
-    def _choose(self) -> Rota:
-        """The layout of windows that loads the fewest chunks per batch, of those that fit.
-
-        Before it come layouts, if they load few more, in which an epoch of every rank meets every group that leads.
-        Where cells leak, several groups share a window if they can: so they leak into each other's batches.
-        """
-        n_leaders = int((self._weights > 0).sum())
-        several = sorted({min(n, n_leaders) for n in (2, 4, n_leaders)})
-        if self._census.mixed and n_leaders > 1:
-            several.append(max(1, self._limit * self._chunk_size // self._places))  # in proportion to their weights
-        for choices in [several, [1]] if self._leaky else [sorted({1, *several})]:
-            found = [one for groups in choices for one in self._layouts(groups, n_leaders)]
-            best = min((cost for cost, _ in found), default=0.0)
-            most = AFFORDABLE * max(best, self.least_amplification * self._places / self._chunk_size)
-            reach = {id(rota): self._reach(rota) if cost <= most else 0 for cost, rota in found}
-            found.sort(key=lambda one: (-reach[id(one[1])], max(one[0], ALIKE * best), -one[1].n_batches))
-            for anew in (ANEW, AT_MOST_ANEW):
-                for _, rota in found:
-                    if self._fits(rota, anew):
-                        return rota
-        one = build_rota(self._weights, 1, 1, self.n_batches, self._seed)
-        needed = [self._planned(one, 0, i, 0, self.n_chunks).chunks for i in range(REHEARSED)]
-        step = self._places // gcd(self._places, self._chunk_size)  # chunks that whole batches can be cut from
-        enough = max(self._limit // step + 1, -(-max(needed) * 5 // (4 * step))) * step
-        enough = min(enough, self.n_chunks // step * step)
-        raise ValueError(
-            f"a batch of {self._places} cells as the axes ask for takes {min(needed)} to {max(needed)} chunks of "
-            f"{self._chunk_size} rows, which is not always within preload_nchunks={self._limit}; lay the store out "
-            f"for these axes (scripts/prepare.py), or use preload_nchunks={enough} or more."
-        )
-
-    def _reach(self, rota: Rota) -> int:
-        """How many ranks there may be so that each meets every group in every epoch; 0 if not even one does."""
-        groups = due(self._weights, self.n_batches)
-        return next((n for n in RANKS if not missed(rota, groups, self.n_batches // n, n)), 0)
-
-    def _layouts(self, groups: int, n_leaders: int) -> Iterator[tuple[float, Rota]]:
-        """Layouts with so many groups in a window that fit, each after the chunks that it loads per batch.
-
-        Groups that are more than lead at all, each with one turn, come as often as their weights say.
-        """
-        many = groups > n_leaders
-        most = max(1, self._limit * self._chunk_size // self._places) // (1 if many else groups)
-        n = most
-        while n:
-            rota = build_rota(self._weights, n if many else groups, 1 if many else n, self.n_batches, self._seed)
-            if self._census.mixed:
-                least = rota.n_batches * self._places / self._chunk_size * self.least_amplification
-                rota = replace(rota, stride=least / self.n_chunks)
-            windows, allowed = [self._planned(rota, 0, 0, 0, int(1.2 * self._limit) + 1)], 1.05 * self._limit
-            if windows[0].chunks <= allowed:  # otherwise the others are not worth the time
-                tried = min(REHEARSED, len(rota), max(2, REHEARSED_ROWS // (self._limit * self._chunk_size)))
-                windows += [self._planned(rota, 0, i, 0, int(1.2 * self._limit) + 1) for i in range(1, tried)]
-            chunks = float(np.mean([window.chunks for window in windows]))
-            if chunks <= self._limit:
-                passed = float(np.mean([window.passed for window in windows]))
-                yield chunks / rota.n_batches, replace(rota, stride=passed)
-            n = min(n - 1, int(n * FINER))
