@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,38 @@ def test_cells_without_a_label_are_refused_or_labelled(tmp_path: Path) -> None:
     assert load_patches(patches, missing="label", pair_by="track").cells.column("condition").labels == ("a", "missing")
     with pytest.raises(ValueError, match=r"'condition' in 7 of 60 rows.*data\.missing=label"):
         load_patches(patches, pair_by="track")
+
+
+@pytest.mark.parametrize("key", ["condition", "drug"])
+@pytest.mark.parametrize("kind", ["profiles", "patches"])
+def test_labels_are_merged_by_role_or_column(tmp_path: Path, kind: str, key: str) -> None:
+    obs = pd.DataFrame({"plate": ["a", "b", "c"] * 20, "drug": ["Gem", "GEM", "mock", None] * 15, "hours": 1.0})
+    obs = obs.assign(track="t").astype({"drug": "category"}).set_index(obs.index.astype(str))
+    inputs = np.zeros((60, 3), np.float32)
+    adata = anndata.AnnData(inputs, obs) if kind == "profiles" else anndata.AnnData(
+        obs=obs, obsm={"patches": inputs[:, :, None, None]}
+    )  # fmt: skip
+    path = write(adata, tmp_path / "cells.zarr")
+
+    def load(merge: Any, **more: Any) -> StoredCells:
+        options: dict[str, Any] = {"columns": {"experiment": "plate", "condition": "drug", "hours": "hours"}, **more}
+        read = load_anndata if kind == "profiles" else partial(load_patches, pair_by="track")
+        return read(path, merge_labels=merge, **options)
+
+    cells = load({key: {"GEM": "Gem"}, "plate": {"c": "a"}}, missing="label").cells
+    assert cells.column("condition").labels == ("Gem", "missing", "mock") and cells.column("drug").labels[0] == "Gem"
+    assert cells.column("condition").counts().tolist() == [30, 15, 15]
+    assert cells.column("experiment").counts().tolist() == [40, 20]
+    for merge, said in (
+        ({"dose": {1: 0}}, "merge_labels has 'dose', which is no column of labels; it may have experiment, condition"),
+        ({"hours": {1.0: 2.0}}, "merge_labels has 'hours', which is no column of labels"),
+        ({key: {"Gim": "Gem"}}, rf"merge_labels\.{key} renames 'Gim', which no row has; the labels are 'Gem', 'GEM'"),
+        ({"condition": "Gem"}, "is no mapping; write {condition: {GEM: Gem"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            load(merge, missing="label")
+    with pytest.raises(ValueError, match="'drug' in 15 of 60 rows"):
+        load({key: {"GEM": "Gem"}})
 
 
 def prepared_patches(folder: Path) -> Path:

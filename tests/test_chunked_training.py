@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cellcohort.evaluation import load_run
 from cellcohort.ledger import read_composition
 from cellcohort.preparation import prepare
 from cellcohort.sources.planted import Planted
@@ -80,3 +81,21 @@ def test_a_resumed_run_repeats_the_losses_of_one_that_was_not_stopped(
     rest = train(f"resume={stopped / 'checkpoints' / 'last.ckpt'}")
     assert len(losses(stopped)) == 3 and len(losses(rest)) == 7
     assert losses(stopped) + losses(rest) == pytest.approx(losses(whole), rel=1e-6)
+
+
+def test_labels_that_are_merged_are_so_in_preview_training_and_evaluation(
+    stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    merge = "data.merge_labels={Treatment:{vanadate:reference}}"
+    monkeypatch.chdir(tmp_path)
+    for script, options in (("preview.py", [*QUICK[:1], "batches=20"]), ("train.py", QUICK)):
+        monkeypatch.setattr(sys, "argv", [f"scripts/{script}", *options, stored, merge])
+        runpy.run_path(str(ROOT / "scripts" / script), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "Each condition has the same share of the batch, 33.3 %" in said
+    run = Path(said.splitlines()[-1].removeprefix("run: "))
+    left = ("BCR/FcR-XL", "PMA/Ionomycin", "reference")
+    shares = [name for name in read_composition(run) if name.startswith("condition/share/")]
+    assert shares == [f"condition/share/{label}" for label in left]
+    loaded = load_run(run)
+    assert all(part.cells.column("condition").labels == left for part in (loaded.training, loaded.validation))

@@ -192,8 +192,9 @@ def test_the_preview_takes_missing_labels_as_training_does(tmp_path: Path) -> No
     [
         (
             {"drug": {"a": "b"}},
-            "merge_labels has 'drug', which is no column; it may have experiment, condition, .*dose",
+            "merge_labels has 'drug', which is no column of labels; it may have experiment, condition, .*dose",
         ),
+        ({"time": {1: 0}}, "merge_labels has 'time', which is no column of labels"),
         ({"condition": {"Gim": "Gem"}}, r"merge_labels.condition renames 'Gim', which no row has; .*'GEM'"),
         ({"dose": {"1": 0}}, "renames '1', which no row has; the labels are .*different labels"),
     ],

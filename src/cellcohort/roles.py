@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
-from cellcohort.listing import listed
+from cellcohort.merging import MergeLabels, merged
 from cellcohort.missing import MISSING_LABEL, Missing, refuse_missing
 
 COLUMNS: Mapping[str, Any] = MappingProxyType(
@@ -103,7 +103,7 @@ def cells_of(
     roles: Roles,
     interval_minutes: float | None,
     start_hours: float | Mapping[Any, float] = 0.0,
-    merge_labels: Mapping[str, Mapping[Any, Any]] | None = None,
+    merge_labels: MergeLabels = None,
     missing: Missing = "error",
 ) -> tuple[CellTable, np.ndarray]:
     """The cells of a table of tracks, and the row of the table that each comes from.
@@ -123,7 +123,12 @@ def cells_of(
     """
     roles.check(table, missing)
     named = roles.named
-    table = _merged(table, roles, merge_labels or {})
+    if roles.threshold is not None and isinstance(merge_labels, Mapping) and "condition" in merge_labels:
+        raise ValueError(
+            "merge_labels renames conditions, but these come from a threshold, which names them; "
+            "take 'condition' out of merge_labels."
+        )
+    table = merged(table, merge_labels, named, [*roles.features, named["time"]])
     hours = _hours(table, named, interval_minutes, start_hours)
     track = _told_apart(table, named.get("experiment"), named["track"], missing)
     derived: dict[str, Any] = {"hours": hours, "track": track}
@@ -140,34 +145,6 @@ def cells_of(
     _check_rows(frame, named)
     cells = CellTable.from_frame(frame, named.get("experiment"), condition, "hours", "track", missing)
     return cells, rows
-
-
-def _merged(table: pd.DataFrame, roles: Roles, merge_labels: Mapping[str, Mapping[Any, Any]]) -> pd.DataFrame:
-    """The table with other names for some labels."""
-    if not all(isinstance(level, Mapping) for level in (merge_labels, *getattr(merge_labels, "values", list)())):
-        raise ValueError(f"merge_labels={merge_labels!r} is no mapping; write {{condition: {{GEM: Gem, gem: Gem}}}}.")
-    for key, new_names in merge_labels.items():
-        name = roles.named.get(key, key)
-        if key == "condition" and roles.threshold is not None:
-            raise ValueError(
-                "merge_labels renames conditions, but these come from a threshold, which names them; "
-                "take 'condition' out of merge_labels."
-            )
-        if name not in table.columns or name in roles.features:
-            there = ", ".join([*roles.named, *map(str, table.columns.difference(roles.features, sort=False))])
-            raise ValueError(f"merge_labels has {key!r}, which is no column; it may have {there}.")
-        codes, uniques = pd.factorize(table[name])
-        labels = uniques.tolist()
-        if absent := [label for label in new_names if label not in labels]:
-            raise ValueError(
-                f"merge_labels.{key} renames {', '.join(map(repr, absent))}, which no row has; the labels are "
-                f"{listed(labels, show=repr)} (a number and the text of a number are different labels)."
-            )
-        renamed = [new_names.get(label, label) for label in labels]
-        distinct = list(dict.fromkeys(renamed))
-        place = np.array([distinct.index(label) for label in renamed] + [-1])  # -1 stands for a missing label
-        table = table.assign(**{name: pd.Categorical.from_codes(place[codes], pd.Index(distinct, dtype=object))})
-    return table
 
 
 def _hours(

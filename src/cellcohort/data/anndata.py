@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cellcohort.cells import CellTable
+from cellcohort.merging import MergeLabels, merged
 from cellcohort.missing import Missing, refuse_missing
 from cellcohort.samples import Views
 from cellcohort.store import Store
@@ -24,6 +25,7 @@ CHUNK = "stored_chunk"
 def load_anndata(
     path: str | Path | None = None,
     columns: Mapping[str, Any] = COLUMNS,
+    merge_labels: MergeLabels = None,
     missing: Missing = "error",
     layer: str | None = None,
     augment: Views = ExpressionViews(),  # noqa: B008  # frozen
@@ -38,6 +40,9 @@ def load_anndata(
     columns : mapping
         Which column of obs is what; what is not named keeps its default. ``experiment``, ``condition``,
         ``hours`` and ``track``, each None where there is none.
+    merge_labels : mapping of str to mapping of label to label, optional
+        Other names for labels, by role or column of obs, which merges spellings of one name:
+        ``{"condition": {"GEM": "Gem"}}``.
     missing : {"error", "label"}
         What cells without an experiment or a condition do: "error" refuses them and gives their number; "label"
         makes them an experiment or a condition of their own, named "missing".
@@ -56,12 +61,13 @@ def load_anndata(
     ------
     FileNotFoundError, ValueError
         The store is not there or damaged, see :class:`~cellcohort.store.Store`; a column is not in obs
-        or has missing values; the inputs are no profiles; no augmentation is on.
+        or has missing values; `merge_labels` names what is not there; the inputs are no profiles; no
+        augmentation is on.
     """
     store = opened(path, layer)
     if len(store.shape) != 1:
         raise ValueError(f"{path} holds inputs of shape {store.shape}, no profiles; read it with data=patches.")
-    return StoredCells(store, *labelled(store, {**COLUMNS, **columns}, missing), augment)
+    return StoredCells(store, *labelled(store, {**COLUMNS, **columns}, merge_labels, missing), augment)
 
 
 def opened(path: str | Path | None, layer: str | None = None) -> Store:
@@ -72,7 +78,11 @@ def opened(path: str | Path | None, layer: str | None = None) -> Store:
 
 
 def labelled(
-    store: Store, columns: Mapping[str, Any], missing: Missing, needed: Sequence[str | None] = ()
+    store: Store,
+    columns: Mapping[str, Any],
+    merge_labels: MergeLabels,
+    missing: Missing,
+    needed: Sequence[str | None] = (),
 ) -> tuple[CellTable, str]:
     """The cells of a store, and which column a split must not cut; hours, tracks and `needed` must be whole."""
     known = ("experiment", "condition", "hours", "track")
@@ -83,5 +93,6 @@ def labelled(
         raise ValueError(f"{store.path}: obs has a column {CHUNK!r}, which is needed to hold chunks out; rename it.")
     labels = (columns["experiment"], columns["condition"])
     refuse_missing(obs, (columns["hours"], columns["track"], *needed), labels, missing, "data.missing=label")
+    obs = merged(obs, merge_labels, columns, [columns["hours"]])
     obs[CHUNK] = (np.arange(len(obs)) // store.chunk_rows).astype(np.int32)
     return CellTable.from_frame(obs, **columns, missing=missing), "track" if columns.get("track") else CHUNK

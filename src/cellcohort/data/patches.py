@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cellcohort.data.anndata import labelled, opened
+from cellcohort.merging import MergeLabels
 from cellcohort.missing import Missing
 from cellcohort.pairs import Pairs
 from cellcohort.samples import Views
@@ -21,6 +22,7 @@ COLUMNS = {"experiment": "experiment", "condition": "condition", "hours": "hours
 def load_patches(
     path: str | Path | None = None,
     columns: Mapping[str, Any] = COLUMNS,
+    merge_labels: MergeLabels = None,
     missing: Missing = "error",
     pair_by: str | None = "lineage",
     tau_hours: Sequence[float] = (0.5, 6.0),
@@ -34,7 +36,7 @@ def load_patches(
     path : str or Path
         A store that ``scripts/prepare.py source=timelapse`` wrote; with ``prepare.together=<pair_by>`` the
         positives of most cells are in memory when the cells are.
-    columns, missing
+    columns, merge_labels, missing
         As for :func:`~cellcohort.data.anndata.load_anndata`.
     pair_by : str, optional
         Column whose cells are each other's positives, `tau_hours` apart: "lineage" takes all of one family,
@@ -55,7 +57,7 @@ def load_patches(
     store = opened(path)
     if len(store.shape) < 2:
         raise ValueError(f"{path} holds profiles of {store.shape[0]} features, no patches; read it with data=anndata.")
-    cells, whole = labelled(store, {**COLUMNS, **columns}, missing, [pair_by])
+    cells, whole = labelled(store, {**COLUMNS, **columns}, merge_labels, missing, [pair_by])
     if pair_by is None:
         return StoredCells(store, cells, whole, augment)
     if cells.hours is None:

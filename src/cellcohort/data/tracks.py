@@ -12,6 +12,7 @@ import pandas as pd
 
 from cellcohort.anchors import Positive, TrackCells, anchor_cells
 from cellcohort.augment import LIGHT, Augment
+from cellcohort.merging import MergeLabels
 from cellcohort.missing import Missing
 from cellcohort.roles import COLUMNS, Roles, cells_of, numbers
 from cellcohort.table import read_table
@@ -27,7 +28,7 @@ def load_tracks(
     columns: Mapping[str, Any] = COLUMNS,
     interval_minutes: float | None = None,
     start_hours: float | Mapping[Any, float] = 0.0,
-    merge_labels: Mapping[str, Mapping[Any, Any]] | None = None,
+    merge_labels: MergeLabels = None,
     missing: Missing = "error",
     log1p: Sequence[str] = (),
     frames: int = 6,
@@ -96,7 +97,7 @@ def load_cells(
     columns: Mapping[str, Any] = COLUMNS,
     interval_minutes: float | None = None,
     start_hours: float | Mapping[Any, float] = 0.0,
-    merge_labels: Mapping[str, Mapping[Any, Any]] | None = None,
+    merge_labels: MergeLabels = None,
     missing: Missing = "error",
     tau_hours: Sequence[float] = (0.5, 2.0),
     positive: Positive = "track_or_view",
