@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -141,10 +142,20 @@ def test_the_state_of_other_batches_is_refused() -> None:
     data = dataset()
     state = loader(data, 0).state_dict()
     other = make_loader(data, BatchSampler(data.cells, {"c": ConditionBalanced()}, 16, seed=3))
-    with pytest.raises(
-        ValueError, match=r"made with 120 cells, c=ConditionBalanced.*t=Temporal.*but this run has 120 cells"
-    ):
+    with pytest.raises(ValueError) as refused:
         other.load_state_dict(state)
+    temporal = repr(TemporallyEnriched(1.0))
+    assert f"go on with it: axis t: {temporal} -> none (then -> now). Give the options" in str(refused.value)
+    for axes, seed, said in (
+        (
+            {"c": ConditionBalanced(), "t": TemporallyEnriched(2.0)},
+            3,
+            f"with it: axis t: {temporal} -> Temporally",
+        ),
+        ({"c": ConditionBalanced(), "t": TemporallyEnriched(1.0)}, 4, "go on with it: seed: 3 -> 4 (then"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            make_loader(data, BatchSampler(data.cells, axes, 16, seed=seed)).load_state_dict(state)
 
 
 def test_what_is_left_out_of_an_epoch_is_said(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
 import torch
 from monai.data import ThreadBuffer, ThreadDataLoader
 from torch.utils.data import default_convert
 
+from cellcohort.changes import changes
 from cellcohort.samples import Samples
 
 __all__ = ["BatchLoader", "make_loader"]
@@ -65,14 +66,14 @@ class BatchLoader(ThreadDataLoader):
         """The batches of one pass, which begins when the first is asked for."""
         return super(ThreadDataLoader, self).__iter__()
 
-    def state_dict(self) -> dict[str, int | str]:
+    def state_dict(self) -> dict[str, Any]:
         """The epoch and step of the batch that comes next, whatever was loaded ahead, and of which batches."""
         state = self._next or self.batch_sampler.state_dict()
         over = state["step"] == len(self)
         place = {"epoch": state["epoch"] + 1, "step": 0} if over else dict(state)
         return {**place, "sampler": self.batch_sampler.signature}
 
-    def load_state_dict(self, state: dict[str, int | str]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin the next pass at the epoch and step of `state`; its other batches follow unchanged.
 
         Raises
@@ -80,10 +81,10 @@ class BatchLoader(ThreadDataLoader):
         ValueError
             The state is of other batches than those of this loader.
         """
-        if state["sampler"] != self.batch_sampler.signature:
+        if changed := changes(state["sampler"], self.batch_sampler.signature):
             raise ValueError(
-                f"the checkpoint was made with {state['sampler']}, but this run has {self.batch_sampler.signature}: "
-                "its batches would not go on. Give the options of that run again (see its config.yaml)."
+                f"the checkpoint was made with other batches, so those to come would not go on with it: {changed} "
+                "(then -> now). Give the options of that run again (see its config.yaml)."
             )
         self.batch_sampler.load_state_dict({"epoch": state["epoch"], "step": state["step"]})
         self._next = None

@@ -149,13 +149,15 @@ class BatchSampler:
         return self._schedule.nbytes
 
     @property
-    def signature(self) -> str:
-        """What the sequence of batches depends on, in words; the same on every rank."""
-        axes = ", ".join(f"{name}={axis!r}" for name, axis in sorted(self.axes.items())) or "no axes"
-        return (
-            f"{len(self.cells)} cells, {axes}, batch_size={self.batch_size}, seed={self.seed}, "
-            f"world_size={self.world_size}, scope={self.scope}, num_batches={self.num_batches}"
-        )
+    def signature(self) -> dict[str, int | str]:
+        """What the sequence of batches depends on, by option; the same on every rank."""
+        return {
+            "sampler": type(self).__name__,
+            "cells": len(self.cells),
+            **{f"axis {name}": repr(axis) for name, axis in sorted(self.axes.items())},
+            **{"batch_size": self.batch_size, "seed": self.seed, "world_size": self.world_size},
+            **{"scope": self.scope, "num_batches": self.num_batches},
+        }
 
     @property
     def sampler(self) -> BatchSampler:

@@ -124,9 +124,9 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         return self._schedule.per_window
 
     @property
-    def signature(self) -> str:
-        """What the sequence of batches depends on, in words; the same on every rank."""
-        return f"{super().signature}, chunk_size={self.chunk_size}, preload_nchunks={self.preload_nchunks}"
+    def signature(self) -> dict[str, int | str]:
+        """What the sequence of batches depends on, by option; the same on every rank."""
+        return {**super().signature, "chunk_size": self.chunk_size, "preload_nchunks": self.preload_nchunks}
 
     def __repr__(self) -> str:
         return (
