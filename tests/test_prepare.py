@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +27,7 @@ from scipy import sparse
 from cellcohort.data.timelapse import load_timelapse
 from cellcohort.preparation import plan as plans
 from cellcohort.preparation import prepare, stored_order
+from cellcohort.preparation import workers as preparation_workers
 from cellcohort.sources.anndata import AnnDataFiles
 from cellcohort.sources.planted import Planted
 from cellcohort.sources.timelapse import Patches
@@ -177,17 +180,29 @@ def test_what_is_there_already_is_not_done_again(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr("cellcohort.preparation.steps._work", failing)
         prepare(source, tmp_path / "out.zarr", **SMALL)
-        with pytest.raises(ValueError, match=r"was prepared with together=None, not track; seed=0, not 1; name"):
-            prepare(source, tmp_path / "out.zarr", **SMALL, seed=1, together="track")
-        write(cells(seed=1), tmp_path / "cells.h5ad")
-        with pytest.raises(
-            ValueError, match=r"was prepared from another source, or with other missing, .*prepare\.out"
+        for options, said in (
+            ({"seed": 1, "together": "track"}, "has changed: together: null -> track, seed: 0 -> 1 (then -> now)"),
+            ({"shard_rows": 128}, "has changed: shard_rows: 64 -> 128 (then"),
+            ({"dataset_rows": 128}, "has changed: dataset_rows: 256 -> 128 (then"),
+            ({"group_by": ["experiment"]}, "has changed: group_by: [experiment, condition] -> [experiment] (then"),
         ):
-            prepare(AnnDataFiles(tmp_path / "cells.h5ad"), tmp_path / "out.zarr", **SMALL)
+            with pytest.raises(ValueError, match=re.escape(said) + r".*prepare\.out.* or delete .*out\.zarr to"):
+                prepare(source, tmp_path / "out.zarr", **{**SMALL, **options})
+        adata = cells(seed=1)
+        adata.layers["log"] = adata.X
+        write(adata, tmp_path / "cells.h5ad")
+        file = re.escape(str((tmp_path / "cells.h5ad").resolve()))
+        said = (
+            rf"has changed: source layer: X -> layers/log, source {file}: 700 rows, state \w+ -> 700 rows, state \w+ \("
+        )
+        with pytest.raises(ValueError, match=said):
+            prepare(AnnDataFiles(tmp_path / "cells.h5ad", "log"), tmp_path / "out.zarr", **SMALL)
     assert content(store.path) == before
 
 
-def test_other_options_start_afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_options_start_afresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
 
     def failing(*arguments: Any) -> None:
@@ -196,7 +211,9 @@ def test_other_options_start_afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
         patch.setattr("cellcohort.preparation.work._write", failing)
         prepare(source, tmp_path / "out.zarr", **SMALL)
+    capsys.readouterr()
     store = prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
+    assert "starting afresh: what is in" in capsys.readouterr().out
     (tmp_path / "clean").mkdir()
     assert np.array_equal(store.read(0, 700), prepared(tmp_path / "clean", seed=1).read(0, 700))
 
@@ -264,6 +281,22 @@ def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:
         store = prepare(source, tmp_path / "out.zarr", **SMALL, cluster=cluster.scheduler_address)
     (tmp_path / "here").mkdir()
     assert np.array_equal(store.read(0, 700), prepared(tmp_path / "here").read(0, 700))
+
+
+def test_a_cluster_that_cannot_work_is_told_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = AnnDataFiles(write(cells(60), tmp_path / "cells.h5ad"))
+    monkeypatch.setattr(preparation_workers, "WAIT_SECONDS", 1)
+    with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+        address = cluster.scheduler_address
+        said = rf"cluster={address}: the Dask scheduler there has 0 workers; 1 was waited for, for 1 seconds\. Start"
+        with pytest.raises(ValueError, match=said):
+            prepare(source, tmp_path / "out.zarr", **SMALL, cluster=address)
+    with socket.socket() as taken:  # and does not listen
+        taken.bind(("127.0.0.1", 0))
+        for nobody in (f"tcp://127.0.0.1:{taken.getsockname()[1]}", "node8786"):
+            with pytest.raises(ValueError, match=rf"cluster={nobody}: no Dask scheduler answers there .*prepare\.clus"):
+                prepare(source, tmp_path / "out.zarr", **SMALL, cluster=nobody)
+    assert len(prepare(source, tmp_path / "out.zarr", **SMALL)) == 60
 
 
 def test_patches_keep_their_axes(tmp_path: Path) -> None:

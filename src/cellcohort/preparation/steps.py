@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,15 @@ from zlib import crc32
 import numpy as np
 import zarr
 from annbatch.io import V1_ENCODING
-from dask.distributed import Client, LocalCluster, as_completed
+from dask.distributed import Client, as_completed
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from cellcohort.changes import changes
 from cellcohort.missing import Missing
 from cellcohort.preparation.layout import stored_order
 from cellcohort.preparation.plan import Plan, digest, sized
 from cellcohort.preparation.work import cut, gather
+from cellcohort.preparation.workers import workers
 from cellcohort.sources import Source
 from cellcohort.store import MANIFEST, Store
 from cellcohort.whole import whole
@@ -77,7 +78,8 @@ def prepare(
     Raises
     ------
     ValueError
-        An option is out of range, a column is missing, or `out` is another store or no store.
+        An option is out of range, a column is missing, `out` is another store or no store, or there are no workers
+        at `cluster`.
     RuntimeError
         Another process prepares `out` at this moment.
     """
@@ -86,17 +88,21 @@ def prepare(
     whole_number("threads", threads, 1)
     out = Path(out)
     order, sizes = stored_order(source.obs, group_by, together, seed, missing)
-    options = {"group_by": list(group_by), "together": together, "seed": seed}
     row_bytes = 4 * int(np.prod(source.shape))  # of dense rows; sparse ones are fewer
     plan = sized(out.with_suffix(".partial"), len(order), row_bytes, chunk_rows, shard_rows, dataset_rows)
     shown = list(sizes.items())[:MOST_SHOWN]
     print(f"{len(order):,} cells of shape {source.shape} in {len(sizes):,} strata", *map(_stratum, shown), sep="\n")
     if len(shown) < len(sizes):
         print(f"            and {len(sizes) - len(shown):,} more")
-    name = digest(source.fingerprint, options, plan.dataset_rows, chunk_rows, shard_rows, order)
-    about = {"name": name, **options, "shape": list(source.shape), "chunk_rows": chunk_rows}
+    about = {
+        **{"group_by": list(group_by), "together": together, "seed": seed, "chunk_rows": chunk_rows},
+        **{"shard_rows": shard_rows, "dataset_rows": plan.dataset_rows, "shape": list(source.shape)},
+        **{f"source {key}": value for key, value in source.fingerprint.items()},
+    }
+    name = digest(about, order)
+    about |= {"name": name, "rows": plan.rows}
     if out.exists():
-        return _there(out, plan.folder, {"rows": plan.rows, **about})
+        return _there(out, plan.folder, about)
     with _begun(plan.folder, name):
         if out.exists():
             raise RuntimeError(f"{out} was finished by another process just now; start again to use it.")
@@ -105,7 +111,7 @@ def prepare(
             place[order] = np.arange(len(order))
             with whole(plan.folder / "place.npy") as file:
                 np.save(file, place)
-        with _client(cluster, threads) as client:
+        with workers(cluster, threads) as client:
             _work(client, source, plan, order)
         _finish(plan, out, about)
         shutil.rmtree(plan.folder)
@@ -116,17 +122,18 @@ def _stratum(item: tuple[str, int]) -> str:
     return f"  {item[1]:>9,}  {item[0]}"
 
 
-def _there(out: Path, folder: Path, about: dict[str, Any]) -> Store:
+def _there(out: Path, folder: Path, about: Mapping[str, Any]) -> Store:
     store, name = Store(out), about["name"]  # which refuses what is no store
     if "name" not in store.manifest:
         raise ValueError(f"{out} is there and was not written by a preparation; name another out.")
     if store.manifest["name"] != name:
-        said = {key: store.manifest.get(key) for key in about}
-        differ = [f"{key}={said[key]}, not {now}" for key, now in about.items() if key != "name" and said[key] != now]
-        how = "with " + "; ".join(differ)
-        if not differ:
-            how = "from another source, or with other missing, shard_rows or dataset_rows"
-        raise ValueError(f"{out} was prepared {how}; name another out (prepare.out), or delete it.")
+        options = {key: value for key, value in store.manifest.items() if key not in ("files", "labels")}
+        said = changes({**options, "name": name}, about) or "the order of its cells"
+        raise ValueError(
+            f"{out} was prepared with other options than now. What has changed: {said} (then -> now). Name another out "
+            f"(prepare.out) to have both, or delete {out} to prepare it anew; with the options of then it is used as "
+            "it is."
+        )
     print(f"{out} is finished already, with these options.")
     if (folder / "name").exists() and (folder / "name").read_text() == name:
         shutil.rmtree(folder)  # the work of it, stopped just before its end
@@ -146,6 +153,8 @@ def _begun(folder: Path, name: str) -> Iterator[None]:
         except BlockingIOError:
             raise RuntimeError(f"another process prepares {folder.stem}.zarr now; wait for it, or stop it.") from None
         if not mark.exists() or mark.read_text() != name:
+            if mark.exists():
+                print(f"starting afresh: what is in {folder} was made with other options")
             for left in folder.iterdir():
                 if left.name != "lock":
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -154,18 +163,6 @@ def _begun(folder: Path, name: str) -> Iterator[None]:
         else:
             print(f"going on with {folder}")
         yield
-
-
-@contextmanager
-def _client(address: str | None, threads: int) -> Iterator[Client]:
-    if address is not None:
-        with Client(address) as client:
-            yield client
-        return
-    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": threads, "processes": False}
-    options["silence_logs"] = logging.CRITICAL  # an error of a worker is raised here, and need not be told twice
-    with LocalCluster(**options, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
-        yield client
 
 
 def _work(client: Client, source: Source, plan: Plan, order: np.ndarray) -> None:
@@ -194,7 +191,7 @@ def _wait(client: Client, futures: list[Any], what: str) -> None:
         raise
 
 
-def _finish(plan: Plan, out: Path, about: dict[str, Any]) -> None:
+def _finish(plan: Plan, out: Path, about: Mapping[str, Any]) -> None:
     """Mark the store as whole, with the size of every file, and put it in its place."""
     for left in plan.store.glob(".*"):  # of a worker that was killed
         shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -205,6 +202,6 @@ def _finish(plan: Plan, out: Path, about: dict[str, Any]) -> None:
     files = sorted(file for file in plan.store.glob("dataset_*/**/*") if file.is_file())
     sizes = {str(file.relative_to(plan.store)): file.stat().st_size for file in files}
     labels = {name: crc32((plan.store / name).read_bytes()) for name in sizes if "/obs/" in name}
-    said = {"rows": plan.rows, **about, "files": sizes, "labels": labels}
+    said = {**about, "files": sizes, "labels": labels}
     group.update_attributes({**V1_ENCODING, MANIFEST: said})
     plan.store.rename(out)

@@ -22,8 +22,8 @@ class Source(Protocol):
         Names along the first axis of an input, where they have names.
     obs : pandas.DataFrame
         One row per cell, with "source_file" and "source_row" to find it again.
-    fingerprint : str
-        Changes when what :meth:`read` gives may have changed.
+    fingerprint : dict of str to object
+        Changes when what :meth:`read` gives may have changed; by option or file, so that it can be said which.
     """
 
     @property
@@ -39,7 +39,7 @@ class Source(Protocol):
     def obs(self) -> pd.DataFrame: ...
 
     @property
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> dict[str, Any]: ...
 
     def read(self, start: int, stop: int) -> Any:
         """The inputs of rows start..stop-1, float32 (stop - start, *shape): a numpy array, or a scipy CSR matrix."""

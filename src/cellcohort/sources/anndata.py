@@ -62,9 +62,9 @@ class AnnDataFiles:
         return {**self.__dict__, "_obs": None}
 
     @property
-    def fingerprint(self) -> str:
-        parts = [f"{file.path.resolve()} {file.element} {file.rows} {_changed(file.path)}" for file in self._files]
-        return "\n".join([type(self).__name__, *parts])
+    def fingerprint(self) -> dict[str, Any]:
+        files = {str(file.path.resolve()): f"{file.rows} rows, state {_changed(file.path)}" for file in self._files}
+        return {"kind": type(self).__name__, "layer": self._files[0].element, **files}
 
     @property
     def obs(self) -> pd.DataFrame:
@@ -198,7 +198,7 @@ def _changed(path: Path) -> str:
     """What changes when any file of `path` is written anew, or is there no more."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     stamps = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr(stamps).encode()).hexdigest()
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,7 +65,7 @@ class Planted(AnnDataFiles):
         if "experiment" in super().obs.columns:
             raise ValueError("obs has a column 'experiment' already; prepare it as it is, with source=anndata.")
         rows, n = np.arange(self._ends[-1], dtype=np.uint64), self.shape[0]
-        self._options = f"{experiments} {shift} {gain} {seed}"
+        self._options = {"experiments": experiments, "shift": shift, "gain": gain, "seed": seed}
         self._of = (uniform(key_of(seed), rows) * experiments).astype(np.int16)
         rng = np.random.default_rng(seed)
         self._gain = np.exp(rng.normal(0, gain, (experiments, n))).astype(np.float32)
@@ -73,8 +74,8 @@ class Planted(AnnDataFiles):
         self.sparse = False
 
     @property
-    def fingerprint(self) -> str:
-        return f"{super().fingerprint}\n{self._options}"
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint, **self._options}
 
     @property
     def obs(self) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,13 +35,14 @@ class Patches:
         self.shape = tuple(self._samples.shape)
 
     @property
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> dict[str, Any]:
         labels = pd.util.hash_pandas_object(self.obs, index=False).to_numpy()
         spread = np.unique(np.linspace(0, len(labels) - 1, SAMPLED).astype(int))
         found = hashlib.sha256(labels.tobytes())
         found.update(self._samples.recorded(spread).tobytes())
         found.update(repr(self._images()).encode())
-        return f"{type(self._samples).__name__} {self.shape} {found.hexdigest()}"
+        kind = type(self._samples).__name__
+        return {"kind": kind, "shape": list(self.shape), "labels and images": found.hexdigest()[:16]}
 
     def _images(self) -> list[str]:
         """What changes when a file of the images is written anew; empty where they are not on disk."""

@@ -1,0 +1,50 @@
+"""Who does the work of a preparation: threads of this process, or the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dask.distributed import Client, LocalCluster
+
+WAIT_SECONDS = 30  # for a scheduler to answer, and then for a first worker of it
+
+
+@contextmanager
+def workers(address: str | None, threads: int) -> Iterator[Client]:
+    """A client of the cluster at `address`, or without one of so many threads of this process.
+
+    Raises
+    ------
+    ValueError
+        No scheduler answers at `address`, or it has no workers.
+    """
+    if address is not None:
+        with _connected(address) as client:
+            yield client
+        return
+    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": threads, "processes": False}
+    options["silence_logs"] = logging.CRITICAL  # an error of a worker is raised here, and need not be told twice
+    with LocalCluster(**options, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
+        yield client
+
+
+def _connected(address: str) -> Client:
+    try:
+        client = Client(address, timeout=WAIT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"cluster={address}: no Dask scheduler answers there within {WAIT_SECONDS} seconds ({error}). Start one "
+            "(`dask scheduler` prints its address), correct prepare.cluster, or leave it out to work in this process."
+        ) from None
+    try:
+        client.wait_for_workers(1, timeout=WAIT_SECONDS)
+    except TimeoutError:
+        client.close()
+        raise ValueError(
+            f"cluster={address}: the Dask scheduler there has 0 workers; 1 was waited for, for {WAIT_SECONDS} seconds. "
+            f"Start workers (`dask worker {address}`), or leave prepare.cluster out to work in this process."
+        ) from None
+    return client
