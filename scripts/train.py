@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from cellcohort import launch
 from cellcohort.command import run_command
+from cellcohort.ending import EndOfRun
 from cellcohort.run import Run
 
 
@@ -36,7 +37,8 @@ def main(config: DictConfig) -> None:
         # trainer, and composition: what every batch held
         checkpoint = instantiate(config.checkpoint, dirpath=run.directory / "checkpoints")
         composition = instantiate(config.composition, sampler, run.directory)
-        trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=[checkpoint, composition])
+        callbacks = [checkpoint, EndOfRun(checkpoint), composition]
+        trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=callbacks)
         launch.check(trainer, module, loader)
         evaluation = instantiate(config.evaluation)  # here, so that a wrong option is told before training
         trainer.fit(module, loader, validation_loader, ckpt_path=config.resume)

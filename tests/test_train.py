@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from cellcohort import launch
 from cellcohort.cells import CellTable
+from cellcohort.evaluation import load_run
 from cellcohort.ledger import read_composition
 from cellcohort.module import ContrastiveModule
 from cellcohort.sampling import BatchSampler, ExperimentAware
@@ -85,6 +86,41 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(train: Train) -> None:
     rest = train(f"resume={begun / 'checkpoints' / 'last.ckpt'}")
     assert losses(begun) + losses(rest) == losses(whole)
     assert losses(rest, "val/loss") == losses(whole, "val/loss")[-1:]
+
+
+SELDOM = {
+    "steps": ["+checkpoint.every_n_train_steps=4", "checkpoint.monitor=null"],
+    "epochs": ["+checkpoint.every_n_epochs=2"],
+    "validations": ["+trainer.val_check_interval=4"],
+    "a link": ["+checkpoint.every_n_train_steps=4", "checkpoint.monitor=null", "checkpoint.save_last=link"],
+}
+
+
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
+@pytest.mark.parametrize("seldom", SELDOM)
+def test_the_last_checkpoint_is_the_end_of_the_run_however_seldom_they_come(train: Train, seldom: str) -> None:
+    options = SELDOM[seldom]
+    whole, begun = train(*options), train(*options, "trainer.max_steps=10")
+    there = (begun / "checkpoints").iterdir()
+    steps = {path.stem: torch.load(path, weights_only=True)["global_step"] for path in there}
+    best = {"epochs": 10, "validations": 9}.get(seldom, 8)
+    assert steps == {"last": 10, "best": best} and not (begun / "checkpoints" / "last.ckpt").is_symlink()
+    assert load_run(whole).step == 15
+    rest = train(f"resume={begun / 'checkpoints' / 'last.ckpt'}", *options)
+    assert losses(begun) + losses(rest) == losses(whole)
+
+
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
+def test_a_run_that_ends_between_checkpoints_and_within_an_epoch_goes_on_within_it(train: Train) -> None:
+    options = SELDOM["steps"]
+    whole, begun = train(*options), train(*options, "trainer.max_steps=7")
+    rest = train(f"resume={begun / 'checkpoints' / 'last.ckpt'}", *options)
+    assert load_run(begun).step == 7 and losses(begun) + losses(rest) == losses(whole)
+
+
+def test_who_wants_no_last_checkpoint_has_none(train: Train) -> None:
+    kept = train("checkpoint.save_last=false", "+checkpoint.every_n_epochs=2") / "checkpoints"
+    assert [path.name for path in kept.iterdir()] == ["best.ckpt"]
 
 
 def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(
