@@ -117,11 +117,12 @@ def read_run(directory: Path) -> FinishedRun:
     if not (directory / FINISHED).exists():
         raise ValueError("did not finish; start its sweep again, which runs only what is not finished")
     scores = read_scores(directory)
+    scored = how_scored(scores)
     return FinishedRun(
         directory,
         strategy(config["batch_sampler"]["axes"] or {}),
         _flat(config["batch_sampler"]["axes"] or {}),
-        _options(config) | _facts(directory) | how_scored(scores),
+        _options(config, scored["evaluation.checkpoint"]) | _facts(directory) | scored,
         int(config["seed"]),
         scores,
     )
@@ -134,12 +135,13 @@ def _facts(directory: Path) -> dict[str, Any]:
     return {"steps": steps, "cells per step": batch, "cells": about["cells"], "labels": about["labels"]}
 
 
-def _options(config: Mapping[str, Any]) -> dict[str, Any]:
+def _options(config: Mapping[str, Any], scored: str) -> dict[str, Any]:
     flat = _flat(config)
+    passed_over = PASSED_OVER if scored != "last" else (*PASSED_OVER, "checkpoint")  # the last is the end of the run
     return {
         key: value
         for key, value in flat.items()
-        if not any(key == name or key.startswith(f"{name}.") for name in PASSED_OVER)
+        if not any(key == name or key.startswith(f"{name}.") for name in passed_over)
         and not (key.endswith(".seed") and key.split(".")[0] not in FIXED_SEEDS)
     }
 
