@@ -22,20 +22,18 @@ def main(config: DictConfig) -> None:
             raise ValueError(f"a preview is one process; instead of torchrun, say world_size={run.world_size}.")
 
         # cells
-        cells, n_all = training_cells(config)
+        source = training_cells(config)
 
         # sampling
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ShortfallWarning)  # the report says it
-            sampler = instantiate(config.batch_sampler, cells, world_size=config.world_size)
+            sampler = instantiate(config.batch_sampler, source.cells, world_size=config.world_size)
 
         # what the batches hold
         epochs, limit = config.trainer.max_epochs or 1, config.trainer.limit_train_batches
-        measured = survey(sampler, config.batches, limit, epochs)
+        measured = survey(sampler, config.batches, limit, epochs, source=source)
         found = findings(measured, mergeable="merge_labels" in config.data)
-        n_out, by = n_all - len(cells), config.split.by
-        source = f"{n_out:,} of {n_all:,} cells are held out for validation (split.by={by})."
-        text = report(measured, found, cover(sampler), source)
+        text = report(measured, found, cover(sampler), source.held_out_line())
         print(text)
         (run.directory / "preview.txt").write_text(text, encoding="utf-8")
         picture(measured, config.run_name).savefig(run.directory / "preview.png")

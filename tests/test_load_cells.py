@@ -179,7 +179,7 @@ def test_the_preview_takes_missing_labels_as_training_does(tmp_path: Path) -> No
     ):
         training_cells(made("data.missing=label", "batch_sampler.batch_size=60"))
     config = made("data.missing=label")
-    cells, _ = training_cells(config)
+    cells = training_cells(config).cells
     training, _ = instantiate(config.split, instantiate(config.data))
     assert labels(cells, "condition") == labels(training.cells, "condition")
     for each in (cells, training.cells):

@@ -335,9 +335,10 @@ def test_the_batches_are_those_of_training(tmp_path: Path, positive: str) -> Non
     line = ["data=demo", f"data.path={tmp_path}", "data.founders=40", f"data.positive={positive}", "split.fraction=0.3"]
     line += ["sampler=[condition,temporal]", "+sampler.axes.condition.column=[condition,lineage_id]"]
     made = config(*line)
-    cells, n_all = training_cells(made)
+    source = training_cells(made)
+    cells = source.cells
     training, validation = instantiate(made.split, instantiate(made.data))
-    assert n_all == len(training) + len(validation) and cells.has("lineage_id") and not cells.has("area")
+    assert source.n_all == len(training) + len(validation) and cells.has("lineage_id") and not cells.has("area")
     one, other = (instantiate(made.batch_sampler, each, world_size=2) for each in (cells, training.cells))
     assert all(np.array_equal(one.batch(1, step), other.batch(1, step)) for step in range(5))
 
@@ -346,9 +347,9 @@ def test_a_source_that_knows_no_cells_alone_is_loaded_whole_and_a_wrong_key_is_r
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = config(f"data.path={tmp_path}", "data.founders=40")
-    cells, _ = training_cells(made)
+    cells = training_cells(made).cells
     monkeypatch.delattr("cellcohort.data.demo.load_cells")
-    whole, _ = training_cells(made)
+    whole = training_cells(made).cells
     assert np.array_equal(cells.hours, whole.hours)
     monkeypatch.undo()
     with pytest.raises(TypeError, match="speed"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 
@@ -11,3 +11,8 @@ def listed(names: Iterable[Any], most: int = 20, show: Callable[[Any], str] = st
     names = list(names)
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(map(show, names[:most])) + rest
+
+
+def joined(names: Sequence[str]) -> str:
+    """All names in a sentence, such as ``plate, drug and hours``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -13,6 +13,8 @@ from cellcohort.whole_number import whole_number
 if TYPE_CHECKING:
     from cellcohort.windows import TrackWindows
 
+CHUNK = "stored_chunk"  # column of stored cells whose groups are not cut where there are no tracks
+
 
 def split[Tracks: (TrackWindows, TrackCells)](
     dataset: Tracks,

@@ -12,6 +12,7 @@ from cellcohort.cells import CellTable
 from cellcohort.merging import MergeLabels, merged
 from cellcohort.missing import Missing, refuse_missing
 from cellcohort.samples import Views
+from cellcohort.split import CHUNK
 from cellcohort.store import Store
 from cellcohort.stored import StoredCells
 from cellcohort.views.expression import ExpressionViews
@@ -19,7 +20,6 @@ from cellcohort.views.expression import ExpressionViews
 __all__ = ["load_anndata"]
 
 COLUMNS = {"experiment": "experiment", "condition": "condition", "hours": None, "track": None}
-CHUNK = "stored_chunk"
 
 
 def load_anndata(

@@ -83,8 +83,8 @@ def _slip(a: str, b: str) -> bool:
 
 def merge_option(column: str, merged: Mapping[Any, Any]) -> str:
     """What to type to merge labels of a column; labels that cannot be typed are for a config file."""
-    pairs = ",".join(f"{_typed(label)}:{_typed(kept)}" for label, kept in merged.items())
-    option = f"data.merge_labels={{{_typed(column)}:{{{pairs}}}}}"
+    pairs = ",".join(f"{typed(label)}:{typed(kept)}" for label, kept in merged.items())
+    option = f"data.merge_labels={{{typed(column)}:{{{pairs}}}}}"
     try:
         understood = OverridesParser.create().parse_override(option).value() == {column: dict(merged)}
     except HydraException:
@@ -95,7 +95,8 @@ def merge_option(column: str, merged: Mapping[Any, Any]) -> str:
     return f"(in a recipe's data section) merge_labels: {{{_written(column)}: {{{pairs}}}}}"
 
 
-def _typed(label: Any) -> str:
+def typed(label: Any) -> str:
+    """A label as it is typed inside brackets or braces."""
     return re.sub(r"([\\()\[\]{}:=,]|^\s|\s$)", r"\\\1", str(label))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -11,10 +12,54 @@ from hydra.utils import get_method, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.cells import CellTable
+from cellcohort.split import CHUNK
 
 
-def training_cells(config: DictConfig) -> tuple[CellTable, int]:
-    """The training cells of a config, and how many cells there are with those held out for validation.
+@dataclass(frozen=True)
+class TrainingCells:
+    """The cells of a training, and where they come from.
+
+    Attributes
+    ----------
+    dataset : TrackCells or Samples
+        The part for training.
+    n_all : int
+        Cells that there are, with those held out for validation.
+    by : str
+        What the cells held out share: ``split.by``.
+    columns : mapping
+        Which column of the source is what: ``data.columns``; empty where it has no such option.
+    """
+
+    dataset: Any
+    n_all: int
+    by: str
+    columns: Mapping[str, Any]
+
+    @property
+    def cells(self) -> CellTable:
+        """The table to sample."""
+        return self.dataset.cells
+
+    @property
+    def store(self) -> Any:
+        """The :class:`~cellcohort.store.Store` that the cells are read from; None where there is none."""
+        return getattr(self.dataset, "store", None)
+
+    def held_out_line(self) -> str:
+        """How many cells are held out, and which belong together, in words."""
+        if self.by == "experiment":
+            what = "experiments (split.by=experiment)"
+        elif self.dataset.whole == CHUNK:
+            what = "chunks of the store (no track is named, data.columns.track)"
+        else:
+            what = f"{self.dataset.whole}s (split.by=track)"
+        n_out = self.n_all - len(self.cells)
+        return f"{n_out:,} of {self.n_all:,} cells are held out for validation: whole {what}."
+
+
+def training_cells(config: DictConfig) -> TrainingCells:
+    """The training cells of a config.
 
     The module of ``data._target_`` may have a function ``load_cells``, which takes some of the same
     arguments and ``also``, the columns that axes name, and reads no features. Without one the data are
@@ -39,7 +84,7 @@ def training_cells(config: DictConfig) -> tuple[CellTable, int]:
         whole = load_cells(**taken, also=sorted(set(_columns(config.sampler.axes))))
     training, validation = instantiate(config.split, whole)
     instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
-    return training.cells, len(whole.cells)
+    return TrainingCells(training, len(whole.cells), config.split.by, dict(config.data.get("columns") or {}))
 
 
 def _columns(axes: Mapping[str, Any]) -> Iterator[str]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cellcohort.preview.finding import Finding
+from cellcohort.preview.layout import columns, lay_out
 from cellcohort.preview.survey import Survey
+from cellcohort.preview.words import has_axis
+from cellcohort.sampling.axis import ShareAxis, WindowAxis
 from cellcohort.sampling.reading import in_chunks
 
 STEPS_PER_SECOND = 10  # for which requests are told, since how fast a model trains is not known
@@ -37,12 +40,21 @@ def chunk_lines(survey: Survey) -> Iterator[str]:
 
 
 def wasteful(survey: Survey) -> Iterator[Finding]:
-    """That a store is not laid out for the axes, if so."""
-    cost = survey.reading
-    if cost is not None and cost.amplification > WASTEFUL:
-        yield Finding(
-            f"{cost.amplification:.1f} rows are read for every row that a batch uses: the cells that it asks for are "
-            "spread over many chunks.",
-            "Lay the store out for these axes with scripts/prepare.py, which brings this near 1; until then ask less "
-            "of what is rare (sampler.ratio), or read more chunks at once (batch_sampler.preload_nchunks).",
-        )
+    """That a store is not laid out for the axes, or that windows cannot use what they load, if so."""
+    sampler, cost = survey.sampler, survey.reading
+    if cost is None or not in_chunks(sampler) or cost.amplification <= WASTEFUL:
+        return
+    change, line = lay_out(survey)
+    if not any(columns(survey)):
+        if len(sampler) % sampler.per_window == 0:
+            return
+        why = f"an epoch of {len(sampler)} batches ends in a window, of which {sampler.per_window} can be cut"
+        change = f"Set batch_sampler.num_batches to a multiple of {sampler.per_window}."
+    elif change:
+        why = "the cells that it asks for are spread over many chunks"
+        change += "; until then ask less of what is rare (sampler.ratio)" * has_axis(sampler, ShareAxis) + "."
+    else:
+        why = f"it asks for cells of so many kinds that chunks of {sampler.chunk_size} rows hold too many of each"
+        wider = ", or widen sampler.window_hours" * has_axis(sampler, WindowAxis)
+        change = f"The store is laid out for the axes already: prepare smaller chunks (prepare.chunk_rows){wider}."
+    yield Finding(f"{cost.amplification:.1f} rows are read for every row that a batch uses: {why}.", change, typed=line)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from cellcohort.preview.by_row import costly
 from cellcohort.preview.chunks import wasteful
 from cellcohort.preview.finding import Finding
 from cellcohort.preview.held import Held
 from cellcohort.preview.spellings import spellings
+from cellcohort.preview.spread import drift, ranks, uneven, windows_alter
 from cellcohort.preview.survey import Survey
-from cellcohort.preview.words import listed, percent, several, title_of
+from cellcohort.preview.words import has_axis, listed, percent, several, title_of
 from cellcohort.sampling.axis import CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.reading import in_chunks
 
@@ -19,7 +21,6 @@ REASONS = 6  # told of each finding, at most
 MATES = 0.02  # share of a batch's cells with another cell of their track that is worth a word
 DRAWN = 0.9  # share of the cells that an epoch should draw
 OVERDRAWN = 4.0  # draws per cell of the most sampled stratum over those of all cells
-APART = 0.02  # difference between the ranks' mean shares of a label
 
 
 def findings(survey: Survey, mergeable: bool = True) -> list[Finding]:
@@ -32,14 +33,10 @@ def findings(survey: Survey, mergeable: bool = True) -> list[Finding]:
         Whether the config of the data has ``merge_labels``.
     """
     kinds: list[Callable[[Survey], Iterator[Finding]]] = [
-        *(_short, _windows, _repeats, _mates, _uneven, _coverage, _overdrawn, _ranks)
+        *(costly, wasteful, _short, _windows, drift, _repeats, _mates, uneven, _coverage, _overdrawn, ranks)
     ]
-    known = [*spellings(survey.sampler, mergeable), *wasteful(survey)]
+    known = list(spellings(survey.sampler, mergeable))
     return [*known, *(finding for kind in kinds for finding in kind(survey))]
-
-
-def _kind(survey: Survey, kind: type) -> bool:
-    return any(isinstance(axis, kind) for axis in survey.sampler.axes.values())
 
 
 def _short(survey: Survey) -> Iterator[Finding]:
@@ -53,7 +50,8 @@ def _short(survey: Survey) -> Iterator[Finding]:
     leaked, leak_asked = survey.numbers.get("leak/held"), survey.numbers.get("leak/asked")
     if leaked is not None and leak_asked is not None and survey.numbers["leak/shortfall"].any():
         told.append(f"leaked cells {percent(leaked.mean())} instead of {percent(leak_asked.mean())}")
-    reasons = survey.sampler.warnings
+    of_windows = getattr(survey.sampler, "unreached", ())  # which `drift` tells
+    reasons = tuple(reason for reason in survey.sampler.warnings if reason not in of_windows)
     if not (told or reasons):
         return
     group = survey.group
@@ -127,9 +125,9 @@ def _repeats(survey: Survey) -> Iterator[Finding]:
         return
     at_once = f"{repeats.mean():.1f} of {survey.batch_cells} places a batch on average, {repeats.max():.0f} at most"
     ways = "Use a smaller batch_sampler.batch_size"
-    if _kind(survey, GroupAxis):
+    if has_axis(survey.sampler, GroupAxis):
         ways += ", give small experiments weight 0 (sampler.weights), or let more cells leak in (sampler.leaky)"
-    elif _kind(survey, ShareAxis):
+    elif has_axis(survey.sampler, ShareAxis):
         ways += ", or ask less of the labels with few cells (sampler.ratio)"
     yield Finding(f"{_of_batches(survey, repeats > 0)} hold a cell more than once: {at_once}.", f"{ways}.")
 
@@ -139,29 +137,17 @@ def _mates(survey: Survey) -> Iterator[Finding]:
         return
     capped = [axis for axis in survey.sampler.axes.values() if isinstance(axis, CapAxis)]
     pairs = survey.numbers["same_track_pairs"].mean()
+    by_row = windows_alter(survey, lambda of: 0.0 if of.mates is None else of.mates.mean())
+    why = f"; row by row, {percent(by_row)} would" if by_row is not None else ""
     yield Finding(
         f"{percent(survey.mates.mean())} of a batch's cells share their track with another cell of it ({pairs:.1f} "
-        "pairs a batch): they are near-copies, which the loss pushes apart.",
+        f"pairs a batch{why}): they are near-copies, which the loss pushes apart.",
         f"Few of each {title_of(capped[0])} are at hand, so the cap gives way: use a smaller batch_sampler.batch_size"
-        f"{', widen sampler.window_hours' * _kind(survey, WindowAxis)}, or ask less of what is rare."
+        f"{', widen sampler.window_hours' * has_axis(survey.sampler, WindowAxis)}, or ask less of what is rare."
         if capped
-        else "Add the axis track_capped to the sampler, or use a smaller batch_sampler.batch_size.",
+        else "Add the axis track_capped to the sampler, or use a smaller batch_sampler.batch_size"
+        f"{', or reading=rows' * (by_row is not None)}.",
     )
-
-
-def _uneven(survey: Survey) -> Iterator[Finding]:
-    if _kind(survey, ShareAxis):
-        return
-    for held in survey.held:
-        lacking = held.absent * (held.cells > 0)
-        if held.title == "condition" and lacking.max() > 0.05:
-            worst = int(lacking.argmax())
-            more = several(int((lacking > 0.05).sum()) - 1, "more condition") if (lacking > 0.05).sum() > 1 else ""
-            yield Finding(
-                f"No axis looks at condition: {percent(lacking[worst])} of batches hold no cell of "
-                f"{held.names[worst]}{f' (and {more} like it)' if more else ''}.",
-                "Add the axis condition to the sampler to give each its share, or use a larger batch.",
-            )
 
 
 def _coverage(survey: Survey) -> Iterator[Finding]:
@@ -170,7 +156,7 @@ def _coverage(survey: Survey) -> Iterator[Finding]:
         return
     if survey.epoch_steps < len(sampler):
         change = "Raise trainer.limit_train_batches or trainer.max_epochs: each epoch draws other cells."
-    elif _kind(survey, WindowAxis):
+    elif has_axis(survey.sampler, WindowAxis) or in_chunks(sampler):
         change = f"Set batch_sampler.num_batches above {len(sampler)}, or raise trainer.max_epochs."
     else:
         change = "Set batch_sampler.num_batches=cover (its price is at the end), or raise trainer.max_epochs."
@@ -192,26 +178,6 @@ def _overdrawn(survey: Survey) -> Iterator[Finding]:
             f"An epoch draws each of the {several(int(cells[most]), 'cell')} of {name} {each[most]:.1f} times, "
             f"{each[most] / usual:.1f} times as often as the average cell: a model may learn them by heart.",
             "Ask less of what is rare (sampler.ratio, sampler.weights), or train for fewer or shorter epochs.",
-        )
-
-
-def _ranks(survey: Survey) -> Iterator[Finding]:
-    for held in survey.held:
-        apart = np.ptp(held.by_rank, axis=0)
-        worst = int(apart.argmax())
-        if apart[worst] > APART:
-            low, high = held.by_rank[:, worst].min(), held.by_rank[:, worst].max()
-            yield Finding(
-                f"Ranks see {held.title} {held.names[worst]} unequally: {percent(low)} to {percent(high)} of "
-                f"their cells over {several(survey.steps, 'step')}.",
-                "It evens out over more batches; with batch_sampler.scope=global"
-                f"{' and reading=rows' if in_chunks(survey.sampler) else ''} every step is shared evenly.",
-            )
-    if survey.common.any():
-        yield Finding(
-            f"In {percent((survey.common > 0).mean())} of steps, ranks hold some of the same cells "
-            f"({survey.common.max():.0f} at most).",
-            "Use a smaller batch_sampler.batch_size or fewer ranks, so that small groups of cells go round.",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -9,9 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from cellcohort.composition import Meter
+from cellcohort.preview.cells import TrainingCells
 from cellcohort.preview.held import Held, Sums
 from cellcohort.preview.words import title_of
-from cellcohort.sampling import BatchSampler
+from cellcohort.sampling import BatchSampler, ShortfallWarning
 from cellcohort.sampling.axis import GroupAxis, ShareAxis
 from cellcohort.sampling.coverage import Coverage, coverage_of
 from cellcohort.sampling.reading import Reading, in_chunks, reading
@@ -50,6 +52,8 @@ class Survey:
         How often each cell is drawn.
     first : numpy.ndarray of int, shape (n, cells of a batch)
         The first batches, as positions.
+    source : TrainingCells or None
+        Where the cells come from, if that is known.
     """
 
     sampler: BatchSampler
@@ -64,6 +68,23 @@ class Survey:
     coverage: Coverage
     draws: np.ndarray
     first: np.ndarray
+    source: TrainingCells | None = None
+
+    @cached_property
+    def row_by_row(self) -> Survey | None:
+        """As many batches of the same axes read row by row, which tells what the windows of chunks alter.
+
+        None where they are read so.
+        """
+        if not in_chunks(self.sampler):
+            return None
+        of = self.sampler
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ShortfallWarning)
+            twin = BatchSampler(
+                of.cells, of.axes, of.batch_size, of.seed, world_size=of.world_size, num_batches=self.steps
+            )
+        return survey(twin, self.n_batches)
 
     @cached_property
     def reading(self) -> Reading | None:
@@ -95,7 +116,12 @@ class Survey:
 
 
 def survey(
-    sampler: BatchSampler, batches: int = 2000, limit: float | None = None, epochs: int = 1, n_first: int = 40
+    sampler: BatchSampler,
+    batches: int = 2000,
+    limit: float | None = None,
+    epochs: int = 1,
+    n_first: int = 40,
+    source: TrainingCells | None = None,
 ) -> Survey:
     """Go through epoch 0 of all ranks: measure its first batches, and count the draws of every cell.
 
@@ -115,6 +141,8 @@ def survey(
         ten, or 20 million draws.
     n_first : int
         Batches to keep for :attr:`Survey.first`.
+    source : TrainingCells, optional
+        Where the cells come from: what is said of a store is said of its.
 
     Raises
     ------
@@ -144,7 +172,7 @@ def survey(
     drawn = _drawn(ranks, epoch_steps, draws > 0, epochs)
     return Survey(
         sampler, epoch_steps, steps, **counter.result(), drawn=drawn, coverage=coverage_of(sampler, draws), draws=draws,
-        first=np.stack(first),
+        first=np.stack(first), source=source,
     )  # fmt: skip
 
 

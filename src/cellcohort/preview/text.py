@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from cellcohort.preview.by_row import row_lines
 from cellcohort.preview.chunks import chunk_lines
 from cellcohort.preview.finding import Finding
 from cellcohort.preview.survey import Survey
@@ -29,7 +30,7 @@ def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "
         *_paragraph("TABLE", [table_line(survey.sampler.cells) + ".", *([source] if source else [])]),
         *_paragraph("ASKED", list(asked_lines(survey.sampler))),
         *_paragraph("EPOCH", list(_epoch(survey))),
-        *_paragraph("READING", list(chunk_lines(survey))),
+        *_paragraph("READING", [*row_lines(survey), *chunk_lines(survey)]),
         "",
         *_findings(found),
     ]

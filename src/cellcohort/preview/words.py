@@ -31,6 +31,11 @@ def title_of(axis: Axis) -> str:
     return axis.column if isinstance(axis.column, str) else " x ".join(axis.column)
 
 
+def has_axis(sampler: BatchSampler, kind: type[Axis]) -> bool:
+    """Whether one of the axes is of a kind."""
+    return any(isinstance(axis, kind) for axis in sampler.axes.values())
+
+
 def several(n: int, what: str, ending: str = "s") -> str:
     """A number and what it counts, such as ``1 track`` or ``1,936 tracks``."""
     return f"{n:,} {what}{'' if n == 1 else ending}"

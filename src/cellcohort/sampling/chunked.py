@@ -38,10 +38,15 @@ class ChunkedBatchSampler(ChunkSampler):
     proportion to how often these lead batches.
     """
 
-    def _shortfalls(self) -> tuple[str, ...]:
+    @property
+    def unreached(self) -> tuple[str, ...]:
+        """What to say where windows are too few for every group to lead in every epoch of each rank."""
         if self._per_epoch is not None or isinstance(self._schedule, OneByOne):
-            return super()._shortfalls()
-        return (*super()._shortfalls(), *self._schedule.unreached(self.num_batches, self.world_size))
+            return ()
+        return self._schedule.unreached(self.num_batches, self.world_size)
+
+    def _shortfalls(self) -> tuple[str, ...]:
+        return (*super()._shortfalls(), *self.unreached)
 
     def _plan(self, world_size: int) -> ChunkedSchedule | OneByOne:
         if not self.axes:

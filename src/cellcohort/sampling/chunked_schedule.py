@@ -60,7 +60,14 @@ class ChunkedSchedule(Schedule):
         self._rota = Layouts(
             self._planned, self._weights, self._leaky > 0, places, self.n_batches, seed, chunk_size, preload_nchunks,
             self.n_chunks, self.least_amplification * places / chunk_size, self._census.mixed,
+            self._stored_by(cells),
         ).best()  # fmt: skip
+
+    def _stored_by(self, cells: CellTable) -> list[str]:
+        """The columns that axes look at, as the table calls them."""
+        flat = [name for names in self.columns for name in ([names] if isinstance(names, str) else names)]
+        times = [] if self._window is None else [str(self._window.column)]
+        return list(dict.fromkeys([*(cells.column(name).name for name in flat), *times]))
 
     @property
     def nbytes(self) -> int:

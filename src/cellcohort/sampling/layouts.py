@@ -8,6 +8,7 @@ from math import gcd
 
 import numpy as np
 
+from cellcohort.listing import joined
 from cellcohort.sampling.reach import due, missed
 from cellcohort.sampling.rota import Rota, build_rota
 from cellcohort.sampling.window import Window
@@ -42,6 +43,8 @@ class Layouts:
         Chunks per batch with which all cells of a stratum come equally often, none read in vain.
     mixed : bool
         Whether chunks hold several strata, so that these walk together.
+    columns : list of str
+        Those that the axes look at.
     """
 
     planned: Callable[[Rota, int, int, int, int], Window]
@@ -55,6 +58,7 @@ class Layouts:
     n_chunks: int
     least: float
     mixed: bool
+    columns: list[str]
 
     def best(self) -> Rota:
         """The layout that loads the fewest chunks per batch, of those that fit.
@@ -90,10 +94,11 @@ class Layouts:
         step = self.places // gcd(self.places, self.chunk_size)  # chunks that whole batches can be cut from
         enough = max(self.limit // step + 1, -(-max(needed) * 5 // (4 * step))) * step
         enough = min(enough, self.n_chunks // step * step)
+        anew = f"lay the store out by {joined(self.columns)} (scripts/prepare.py), or " if self.columns else ""
         return (
             f"a batch of {self.places} cells as the axes ask for takes {min(needed)} to {max(needed)} chunks of "
-            f"{self.chunk_size} rows, which is not always within preload_nchunks={self.limit}; lay the store out "
-            f"for these axes (scripts/prepare.py), or use preload_nchunks={enough} or more."
+            f"{self.chunk_size} rows, which is not always within preload_nchunks={self.limit}; {anew}use "
+            f"preload_nchunks={enough} or more."
         )
 
     def _rota(self, groups: int, turns: int) -> Rota:
