@@ -145,14 +145,14 @@ def test_the_state_of_other_batches_is_refused() -> None:
     with pytest.raises(ValueError) as refused:
         other.load_state_dict(state)
     temporal = repr(TemporallyEnriched(1.0))
-    assert f"go on with it: axis t: {temporal} -> none (then -> now). Give the options" in str(refused.value)
+    assert f"would not go on: axis t: {temporal} -> none (then -> now). Give the options" in str(refused.value)
     for axes, seed, said in (
         (
             {"c": ConditionBalanced(), "t": TemporallyEnriched(2.0)},
             3,
-            f"with it: axis t: {temporal} -> Temporally",
+            f"would not go on: axis t: {temporal} -> Temporally",
         ),
-        ({"c": ConditionBalanced(), "t": TemporallyEnriched(1.0)}, 4, "go on with it: seed: 3 -> 4 (then"),
+        ({"c": ConditionBalanced(), "t": TemporallyEnriched(1.0)}, 4, "would not go on: seed: 3 -> 4 (then"),
     ):
         with pytest.raises(ValueError, match=re.escape(said)):
             make_loader(data, BatchSampler(data.cells, axes, 16, seed=seed)).load_state_dict(state)

@@ -83,7 +83,7 @@ class BatchLoader(ThreadDataLoader):
         """
         if changed := changes(state["sampler"], self.batch_sampler.signature):
             raise ValueError(
-                f"the checkpoint was made with other batches, so those to come would not go on with it: {changed} "
+                f"the checkpoint was made with other batches than this run has, so they would not go on: {changed} "
                 "(then -> now). Give the options of that run again (see its config.yaml)."
             )
         self.batch_sampler.load_state_dict({"epoch": state["epoch"], "step": state["step"]})

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
+from typing import Any
+
+from cellcohort.launch import Launch
 
 
 def check_checkpoint(path: str, max_epochs: int | None) -> None:
@@ -22,25 +26,39 @@ def check_checkpoint(path: str, max_epochs: int | None) -> None:
         There is no such file.
     ValueError
         It is not a checkpoint of a training, or of a later epoch than the last one asked for.
+
+    Warns
+    -----
+    UserWarning
+        Its run stopped within an epoch, whose other batches do not come any more.
     """
     there = sorted(str(file) for file in Path(path).parent.glob("*.ckpt") if file != Path(path))
     beside = f"beside it are: {', '.join(there) or 'no checkpoints'}. Give <run directory>/checkpoints/last.ckpt."
     if not Path(path).is_file():
         raise FileNotFoundError(f"resume={path} is no file; {beside}")
-    begun = _epochs_begun(path, beside)
+    progress, batches = _progress(path, beside)
+    begun = int(progress["started"])
     if max_epochs is not None and 0 <= max_epochs < begun:
         raise ValueError(
             f"trainer.max_epochs={max_epochs} leaves nothing to train: resume={path} is a checkpoint of epoch {begun}. "
             f"Epochs are counted from the beginning of the first run; raise trainer.max_epochs above {begun}."
         )
+    if progress["processed"] == begun and not batches["is_last_batch"] and Launch.here().rank == 0:
+        warnings.warn(
+            f"resume={path}: its run stopped after {batches['current']['completed']} batches of epoch {begun}, as at "
+            "an end: the other batches of that epoch are left out. To leave none out, stop by whole epochs "
+            "(trainer.max_epochs) or save by steps (+checkpoint.every_n_train_steps=100 checkpoint.monitor=null).",
+            stacklevel=2,
+        )
 
 
-def _epochs_begun(path: str, beside: str) -> int:
+def _progress(path: str, beside: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How many epochs were begun and gone through, and batches of the last of them."""
     import torch  # here, so that a mistyped command line is told at once
 
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return int(state["loops"]["fit_loop"]["epoch_progress"]["current"]["started"])
+        loop = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["loops"]["fit_loop"]
+        return loop["epoch_progress"]["current"], loop["epoch_loop.batch_progress"]
     except (RuntimeError, EOFError, OSError, KeyError, TypeError, pickle.UnpicklingError) as error:
         raise ValueError(
             f"resume={path} is not a checkpoint of a training, or is cut off ({type(error).__name__}: "
