@@ -122,4 +122,4 @@ def _chunked(survey: Survey, cost: RowReading) -> tuple[str, str]:
     typed = ["reading=chunks", *(f"batch_sampler.{k}={v}" for k, v in options.items() if v != DEFAULTS[k])]
     typed += ["batch_sampler.scope=rank"] * (sampler.scope == "global")
     typed += ["batch_sampler.num_batches=null"] * bool(sampler.notes)  # which only "cover" has
-    return f"{read}.", " ".join(typed)
+    return f"{read}. Preview it too: windows alter what no axis rules.", " ".join(typed)

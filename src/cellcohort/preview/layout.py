@@ -24,7 +24,7 @@ def lay_out(survey: Survey) -> tuple[str, str]:
     wanted = [name for name in dict.fromkeys([*known, *labels]) if name not in times] + times
     now = f"by {joined(known)}, but not by {joined(missing)}" if known else f"at random, not by {joined(missing)}"
     return (
-        f"Prepare the store anew, since it is laid out {now}",
+        f"Prepare the store anew (scripts/prepare.py), since it is laid out {now}",
         f"'prepare.group_by=[{','.join(map(typed, wanted))}]'",
     )
 
