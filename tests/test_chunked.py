@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,67 @@ def test_cells_of_a_store_in_random_order_come_as_evenly_as_drawn_at_random(axes
         assert (drawn == 0).mean() < 2 * np.exp(-drawn.mean()) + 0.01
 
 
+def rare(layout: str) -> tuple[pd.Series, dict[str, int]]:
+    """Conditions of cells of which those of a common one lie beside those of a rare one, and the sizes of batches."""
+    rng, n = np.random.default_rng(0), 6000
+    if layout == "in few chunks":
+        return pd.Series(np.where(rng.random(n) < 0.02, "drug", "mock")), dict(zip(SIZES, (32, 8, 256), strict=True))
+    if layout == "on one plate":
+        drug = (np.arange(n) < n // 4) & (rng.random(n) < 0.2)
+        return pd.Series(np.where(drug, "drug", "mock")), dict(zip(SIZES, (64, CHUNK, 64), strict=True))
+    tiny = pd.Series(["a"] * 10 + ["mock"] * n + ["z"] * 300)
+    if layout == "a few cells":
+        return tiny, dict(zip(SIZES, (16, 32, 4), strict=True))
+    return tiny.sample(frac=1, random_state=0).reset_index(drop=True), dict(zip(SIZES, (16, 64, 32), strict=True))
+
+
+SIZES = ("batch_size", "chunk_size", "preload_nchunks")
+
+
+@pytest.mark.parametrize("layout", ["in few chunks", "on one plate", "a few cells", "a few cells in random order"])
+def test_cells_come_as_often_whether_rare_ones_lie_beside_them_or_not(layout: str) -> None:
+    condition, sizes = rare(layout)
+    cells = CellTable.from_frame(condition.to_frame("condition"), experiment=None, hours=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortfallWarning)  # some conditions have too few cells
+        sampler = ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, **sizes)
+    times = np.zeros(len(cells))
+    for epoch in range(30):
+        np.add.at(times, epoch_of(sampler, epoch).ravel(), 1)
+    drawn = times[condition == "mock"]
+    assert drawn.mean() > 8 and drawn.var() < 3 * drawn.mean() and (drawn == 0).mean() < 0.001
+
+
+@pytest.mark.parametrize("num_batches", [1, 3, 25])
+def test_experiments_lead_in_proportion_however_few_batches_an_epoch_has(num_batches: int) -> None:
+    frame = pd.DataFrame({"experiment": np.repeat(list("abcd"), (3600, 1200, 600, 600))})
+    cells = CellTable.from_frame(frame, condition=None, hours=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortfallWarning)  # an epoch has too few batches for all
+        sampler = ChunkedBatchSampler(cells, {"e": ExperimentAware(0.1)}, 64, 32, 32, num_batches=num_batches)
+    assert sampler.per_window > 1
+    led = [sampler.asked(epoch, step).experiment for epoch in range(300) for step in range(num_batches)]
+    assert np.allclose(np.bincount(led, minlength=4) / len(led), [0.6, 0.2, 0.1, 0.1], atol=0.06)  # type: ignore[arg-type]
+
+
+def test_windows_beyond_their_chunks_are_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = make("two")
+    monkeypatch.setattr(sampler._schedule, "_limit", 3)
+    with pytest.warns(ShortfallWarning, match=r"loads \d+ chunks, since its .* be cut from preload_nchunks=3;") as told:
+        loads = [len(np.unique(load // CHUNK)) for _, load in sampler.requests(5)]
+    assert min(loads) > 3 and len(loads) > 1 and len(told) == 1
+
+
+def test_a_store_that_is_laid_out_is_not_to_be_laid_out() -> None:
+    frame = pd.DataFrame({"condition": np.repeat(list("abcde"), 320)})
+    cells = CellTable.from_frame(frame, experiment=None, hours=None)
+    with pytest.raises(ValueError, match="within preload_nchunks=2; use preload_nchunks=8 or more"):
+        ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, 2)
+    with pytest.raises(ValueError, match=r"lay the store out by condition \(scripts"):
+        mixed = CellTable.from_frame(frame.sample(frac=1, random_state=0), experiment=None, hours=None)
+        ChunkedBatchSampler(mixed, {"condition": ConditionBalanced()}, 64, CHUNK, 4)
+
+
 @pytest.mark.parametrize("axes", ["leaky", "two", "three", "three unmixed"])
 def test_every_cell_of_a_prepared_store_comes_some_time(axes: str) -> None:
     frame = prepared(make_frame(2000))
@@ -394,7 +456,8 @@ def test_it_is_said_if_ranks_do_not_meet_every_experiment_in_an_epoch() -> None:
     ranks = [sampler.for_rank(rank, 4) for rank in range(4)]
     met = [{rank.asked(epoch, step).experiment for step in range(16)} for rank in ranks for epoch in range(4)]
     assert counted == sum(len(one) < 4 for one in met) > 0
-    assert small(world_size=4, num_batches=16).warnings == ()  # an epoch that was cut at will
+    with pytest.warns(ShortfallWarning, match="of 16 epochs"):
+        assert small(world_size=4, num_batches=16).warnings == sampler.warnings
 
 
 @pytest.mark.parametrize("kind", [BatchSampler, ChunkedBatchSampler])
@@ -579,7 +642,17 @@ def test_batches_that_no_window_holds_are_refused_with_what_would_do() -> None:
         ValueError, match=r"takes \d+ to \d+ chunks of 16 rows, which is not always within preload_nchunks=8"
     ):
         ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, 8)
-    ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, PRELOAD)
+    ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, 24)
+
+
+def test_where_the_store_has_no_more_chunks_smaller_batches_are_advised() -> None:
+    rng, n = np.random.default_rng(0), 1080
+    labels = {"experiment": rng.choice(list("ab"), n), "condition": rng.choice(["mock", "drug"], n, p=[0.9, 0.1])}
+    cells = CellTable.from_frame(pd.DataFrame(labels), hours=None)
+    axes = {"experiment": ExperimentAware(), "condition": ConditionBalanced()}
+    with pytest.raises(ValueError, match="use a smaller batch_size or chunk_size"):
+        ChunkedBatchSampler(cells, axes, 128, 64, 16)
+    assert ChunkedBatchSampler(cells, axes, 64, 64, 16).per_window
 
 
 @pytest.mark.parametrize(("batch", "preload"), [(80, 10), (112, 14), (176, 22)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from math import gcd
 
 import annbatch.abc
 import numpy as np
@@ -99,10 +100,12 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             )
         in_store = (len(cells) - 1 if cells.rows is None else int(cells.rows.max())) // self.chunk_size + 1
         if self.preload_nchunks > in_store:
+            step = batch_size // gcd(batch_size, self.chunk_size)  # chunks that whole batches can be cut from
+            most = in_store // step * step
+            change = f"batch_sampler.preload_nchunks={most} at most" if most else "a smaller batch_size"
             raise ValueError(
                 f"a window of preload_nchunks={self.preload_nchunks} is larger than the store, which has {in_store} "
-                f"chunks of {self.chunk_size} rows; use batch_sampler.preload_nchunks={in_store} at most, or a smaller "
-                "chunk_size."
+                f"chunks of {self.chunk_size} rows; use {change}, or smaller chunks."
             )
 
     def _one_by_one(self, shuffle: bool) -> OneByOne:

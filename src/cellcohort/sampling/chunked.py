@@ -30,9 +30,9 @@ class ChunkedBatchSampler(ChunkSampler):
     fill, are tried when the sampler is made, and the ones that read least are used. Without axes every cell comes
     once, chunks and the cells of a window in random order.
 
-    Where chunks hold several strata, as in a store in random order, each chunk is read as often as the hungriest of
-    its strata asks, and cells of the others are taken from it in proportion to what these ask: all cells of a stratum
-    come about equally often, as in drawing at random. With a time window they do so less evenly.
+    Where a chunk holds several strata, as all do in a store in random order, it is read as often as the hungriest of
+    them asks, and cells of the others are taken from it in proportion to what these ask: all cells of a stratum
+    come about equally often, those of a few cells among many less so, and all with a time window.
 
     Cells that leak into a batch come from the other experiments of its window, hence over an epoch in
     proportion to how often these lead batches.
@@ -41,7 +41,7 @@ class ChunkedBatchSampler(ChunkSampler):
     @property
     def unreached(self) -> tuple[str, ...]:
         """What to say where windows are too few for every group to lead in every epoch of each rank."""
-        if self._per_epoch is not None or isinstance(self._schedule, OneByOne):
+        if isinstance(self._schedule, OneByOne):
             return ()
         return self._schedule.unreached(self.num_batches, self.world_size)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -17,6 +18,7 @@ from cellcohort.sampling.layouts import ANEW, AT_MOST_ANEW, Layouts
 from cellcohort.sampling.reach import unreached
 from cellcohort.sampling.rota import Rota
 from cellcohort.sampling.schedule import Schedule
+from cellcohort.sampling.shortfall import ShortfallWarning
 from cellcohort.sampling.strata import Layers
 from cellcohort.sampling.window import Heads, Window
 
@@ -57,14 +59,17 @@ class ChunkedSchedule(Schedule):
             knots = [self._strata.knot[a:b] for a, b in zip(self._knots_of, self._knots_of[1:], strict=False)]
             self._times = [np.unique(times[np.isfinite(times)]) for times in knots]
         self._pace = self._walked_per_batch()
+        self._stored_by, self._told = self._columns_of(cells), False
         self._rota = Layouts(
             self._planned, self._weights, self._leaky > 0, places, self.n_batches, seed, chunk_size, preload_nchunks,
             self.n_chunks, self.least_amplification * places / chunk_size, self._census.mixed,
-            self._stored_by(cells),
+            self._stored_by,
         ).best()  # fmt: skip
 
-    def _stored_by(self, cells: CellTable) -> list[str]:
-        """The columns that axes look at, as the table calls them."""
+    def _columns_of(self, cells: CellTable) -> list[str]:
+        """The columns that axes look at, as the table calls them; none if a chunk is of one stratum as it is."""
+        if self._window is None and len(self._census.stratum) < self.n_chunks + len(self._strata.size):
+            return []
         flat = [name for names in self.columns for name in ([names] if isinstance(names, str) else names)]
         times = [] if self._window is None else [str(self._window.column)]
         return list(dict.fromkeys([*(cells.column(name).name for name in flat), *times]))
@@ -123,8 +128,9 @@ class ChunkedSchedule(Schedule):
     def _heads(self, rota: Rota, epoch: int, number: int, key: np.uint64) -> Heads:
         """What the batches of a window are built around."""
         lap, i = rota.row(epoch, number)
-        groups = rota.leader[i]
-        blocks = rota.block[i] + lap * rota.blocks[groups]
+        shift = int(rota.shift(epoch, np.array([number]))[0])
+        groups = np.roll(rota.leader[i], -shift)
+        blocks = np.roll(rota.block[i], -shift) + lap * rota.blocks[groups]
         focal = np.full((rota.turns, rota.groups), np.nan)
         if self._window is not None:
             turn = np.arange(rota.turns)
@@ -144,7 +150,17 @@ class ChunkedSchedule(Schedule):
             if window.chunks <= self._limit:
                 return window
         plans = [self._planned(rota, epoch, number, attempt, self.n_chunks) for attempt in range(ANEW)]
-        return min(plans, key=lambda window: window.chunks)
+        window = min(plans, key=lambda window: window.chunks)
+        if not self._told:
+            self._told = True
+            warnings.warn(
+                f"window {number} of epoch {epoch} loads {window.chunks} chunks, since its batches cannot be cut from "
+                f"preload_nchunks={self._limit}; others may too. Where memory is short, use a larger preload_nchunks, "
+                "with which windows are planned anew.",
+                ShortfallWarning,
+                stacklevel=2,
+            )
+        return window
 
     def _planned(self, rota: Rota, epoch: int, number: int, attempt: int, most_chunks: int) -> Window:
         """A window of at most `most_chunks`; with one chunk more than there are if these do not do."""

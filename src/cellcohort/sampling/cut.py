@@ -23,11 +23,12 @@ from cellcohort.sampling.pool import (
     lacking,
     n_chosen,
     take,
+    unfair,
 )
 from cellcohort.sampling.wants import batches_want, hunger_of
 
 LOOKED_AT = 2  # chunks around a focal time of which the one with more cells is chosen; poor ones never were, of many
-ANY = 4  # one in so many is that of any such cell, so that chunks with few come too
+ANY = 2  # one in so many is that of any such cell, so that chunks with few come too
 _U = np.uint64
 
 
@@ -49,7 +50,7 @@ def cut_window(  # type: ignore[no-untyped-def]
     passed : float
         Share of all chunks that strata passed together, at most.
     """
-    n_batches, n_chunks = len(out), len(census.chunk_ptr) - 1
+    n_batches, n_chunks, alone = len(out), len(census.chunk_ptr) - 1, np.all(heads.passed < 0)
     most_chunks, timed = min(n_chunks, most_chunks), len(census.time) > 0
     strata = np.unique(asks.stratum)
     hunger = hunger_of(strata, layers, asks)
@@ -78,7 +79,9 @@ def cut_window(  # type: ignore[no-untyped-def]
         )  # fmt: skip
     passed = _walk_together(pool, rest, census, walks, layers, heads, most_chunks, mix(key, _U(n_chunks)))
     for u in wants.stratum:
-        while lacking(pool, u, ANYWHERE, 0, 0, rest[u]) and n_chosen(pool) < most_chunks:
+        while n_chosen(pool) < most_chunks and (
+            lacking(pool, u, ANYWHERE, 0, 0, rest[u]) or (alone and unfair(pool, u, rest[u]))
+        ):
             if not _walk_on(pool, u, census, walks, origin, walked):
                 break
         rest[u] = 0
@@ -185,7 +188,7 @@ def _near(pool, stratum, low, high, chunk_size, knot_start, census, key):  # typ
     chunk_of, chunk_ptr, entry_stratum, first, time = (
         census.chunk_of, census.chunk_ptr, census.stratum, census.first, census.time
     )  # fmt: skip
-    best, most, looked = -1, 0, LOOKED_AT - 1 if key % _U(ANY) == 0 else 0
+    best, most, looked = -1, 0, LOOKED_AT - 1 if mix(key, _U(ANY)) % _U(ANY) == 0 else 0
     for i in range(n):
         chunk = chunk_of[begin + permuted(i, n, bits, key)]
         if chosen[chunk] or chunk == best:

@@ -33,11 +33,13 @@ class Pool(NamedTuple):
     place : numpy.ndarray of int32, shape (n_strata,)
         Which of them each stratum is; -1 if none.
     hunger : numpy.ndarray of float, shape (n,)
-        Cells that the batches of the window want of each, per cell that it has.
+        Cells that the batches of the window want of each, per cell that it has, at most 1.
     begin : numpy.ndarray of int64, shape (n + 1,)
         Stratum `i` of the pool has the columns of `slots` from ``begin[i]`` on.
     taken, held : numpy.ndarray of int64, shape (n,)
         It holds ``held[i]`` cells: first the ``taken[i]`` that batches have taken, then the others.
+    fair : numpy.ndarray of float, shape (n,)
+        How many of them batches may take so that they come no more often than cells of other chunks.
     slots : numpy.ndarray of int64, shape (5, n_slots)
         Of each cell its position, its knot, how often it was taken, by which call last, and the hunger of its
         stratum over that of the hungriest in its chunk, times `EVEN`: chunks are read for their hungriest stratum.
@@ -53,6 +55,7 @@ class Pool(NamedTuple):
     begin: np.ndarray
     taken: np.ndarray
     held: np.ndarray
+    fair: np.ndarray
     slots: np.ndarray
     chosen: np.ndarray
     counts: np.ndarray
@@ -68,7 +71,7 @@ def empty_pool(strata, hunger, start, n_chunks, most_cells):  # type: ignore[no-
         begin[i + 1] = begin[i] + min(start[strata[i] + 1] - start[strata[i]], most_cells)
     taken, held, chosen = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n_chunks, np.bool_)
     slots = np.empty((5, begin[n]), np.int64)
-    return Pool(strata, place, hunger, begin, taken, held, slots, chosen, np.zeros(2, np.int64))
+    return Pool(strata, place, hunger, begin, taken, held, np.zeros(n), slots, chosen, np.zeros(2, np.int64))
 
 
 @njit(cache=True, nogil=True)
@@ -91,6 +94,7 @@ def add_chunk(pool, chunk, census):  # type: ignore[no-untyped-def]
         slots[USED:ODDS, at : at + n] = 0
         slots[ODDS, at : at + n] = np.int64(pool.hunger[i] / highest * EVEN)
         pool.held[i] += n
+        pool.fair[i] += n * pool.hunger[i] / highest
 
 
 @njit(cache=True, nogil=True)
@@ -107,6 +111,12 @@ def lacking(pool, i, part, low, high, need):  # type: ignore[no-untyped-def]
     for knot in pool.slots[KNOT, pool.begin[i] + pool.taken[i] : pool.begin[i] + pool.held[i]]:
         need -= _wanted(knot, part, low, high)
     return max(need, 0)
+
+
+@njit(cache=True, nogil=True)
+def unfair(pool, i, need):  # type: ignore[no-untyped-def]
+    """Whether `need` free cells of a stratum could be had only by taking some more often than cells of other chunks."""
+    return need > pool.fair[i] - pool.taken[i]
 
 
 @njit(cache=True, nogil=True)

@@ -49,5 +49,5 @@ def unreached(
             f"in {n} of {EPOCHS * world_size} epochs (the first {EPOCHS} of {world_size} ranks) not each of "
             f"{len(groups)} labels of {name} leads a batch: a rank has {per_rank} batches an epoch, cut from windows "
             f"of {rota.n_batches} that are led by {rota.groups}. Over more epochs all lead in proportion; to have all "
-            "in each, use fewer ranks, or a smaller batch_size or preload_nchunks."
+            "in each, use fewer ranks, more batches (num_batches), or a smaller batch_size or preload_nchunks."
         )

@@ -47,16 +47,16 @@ def batches_want(strata, hunger, census, layers, heads, asks, half_width):  # ty
         own = asks.cells[first:last]
         within[first:last] = share_out(own, least[first:last], most[first:last], heads.inside[j], heads.number + j)
     rank = np.empty(len(strata), np.int64)  # strata whose cells lie in the most chunks come first
-    rank[np.argsort(-np.minimum(hunger, 1.0) * np.diff(census.walk_ptr)[strata])] = np.arange(len(strata))
+    rank[np.argsort(-hunger * np.diff(census.walk_ptr)[strata])] = np.arange(len(strata))
     order = stable_order(rank[local], len(strata), np.arange(n))
     return Wants(local[order], batch[order], asks.cells[order], within[order], low[order], high[order])
 
 
 @njit(cache=True, nogil=True)
 def hunger_of(strata, layers, asks):  # type: ignore[no-untyped-def]
-    """How many cells of each stratum are asked for, per cell that it has."""
+    """How many cells of each stratum are asked for, per cell that it has; at most 1, since a chunk is read once."""
     hunger = np.zeros(len(strata))
     for i in range(len(asks.cells)):
         s = asks.stratum[i]
         hunger[np.searchsorted(strata, s)] += asks.cells[i] / (layers.start[s + 1] - layers.start[s])
-    return hunger
+    return np.minimum(hunger, 1.0)
