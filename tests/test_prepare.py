@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -200,9 +201,17 @@ def test_what_is_there_already_is_not_done_again(tmp_path: Path, monkeypatch: py
     assert content(store.path) == before
 
 
-def test_other_options_start_afresh(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_column_of_numbers_in_one_file_and_text_in_another_is_refused(tmp_path: Path) -> None:
+    text = cells()
+    text.obs["hours"] = text.obs["hours"].astype(str)
+    paths = [write(cells(), tmp_path / "a.h5ad"), write(text, tmp_path / "b.h5ad")]
+    with pytest.raises(
+        ValueError, match=r"'hours' has numbers in .*a\.h5ad, but .* in .*b\.h5ad; write it"
+    ):
+        prepare(AnnDataFiles(paths), tmp_path / "out.zarr", **SMALL)
+
+
+def test_work_of_other_options_is_kept_until_it_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
 
     def failing(*arguments: Any) -> None:
@@ -211,9 +220,12 @@ def test_other_options_start_afresh(
     with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
         patch.setattr("cellcohort.preparation.work._write", failing)
         prepare(source, tmp_path / "out.zarr", **SMALL)
-    capsys.readouterr()
+    left = sorted((tmp_path / "out.partial").rglob("*"))
+    with pytest.raises(ValueError, match=r"out\.partial holds work on out\.zarr that was stopped, with other options"):
+        prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
+    assert sorted((tmp_path / "out.partial").rglob("*")) == left
+    shutil.rmtree(tmp_path / "out.partial")
     store = prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
-    assert "starting afresh: what is in" in capsys.readouterr().out
     (tmp_path / "clean").mkdir()
     assert np.array_equal(store.read(0, 700), prepared(tmp_path / "clean", seed=1).read(0, 700))
 

@@ -117,33 +117,33 @@ class Store:
                 names |= {f"{array.path}/{key}" for _, key in _shards(array, start, stop)}
         self._check_files({name: sizes[name] for name in sorted(names) if name in sizes})
 
+    def _anew(self) -> str:
+        return f"Delete {self.path}, and prepare it from its source again (scripts/prepare.py)."
+
     def _check_files(self, sizes: dict[str, int]) -> None:
         for name, size in sizes.items():
             file = self.path / name
             there = file.stat().st_size if file.exists() else None
             if there != size:
                 state = "is missing" if there is None else f"has {there} bytes of {size}"
-                raise ValueError(
-                    f"{file} {state}: the store is damaged, or was edited. Prepare {self.path} again from its source."
-                )
+                raise ValueError(f"{file} {state}: the store is damaged, or was edited. {self._anew()}")
 
     def obs(self) -> pd.DataFrame:
         """The labels of all rows, joined as labels whatever codes the datasets give their categories."""
         parts = []
         for name, checksum in self.manifest.get("labels", {}).items():
             if crc32((self.path / name).read_bytes()) != checksum:
-                raise ValueError(f"{self.path / name} is corrupted: labels are lost. Prepare {self.path} again.")
+                raise ValueError(f"{self.path / name} is corrupted: labels are lost. {self._anew()}")
         for group, array in zip(self._groups, self.arrays, strict=True):
             if "obs" not in group:
                 raise ValueError(
-                    f"{self.path}/{group.path} was written without its obs: no cell has a label. Prepare it again from "
-                    "its source."
+                    f"{self.path}/{group.path} was written without its obs: no cell has a label. {self._anew()}"
                 )
             part: Any = anndata.io.read_elem(group["obs"])
             if len(part) != array.shape[0]:
                 raise ValueError(
                     f"{self.path}/{group.path}: obs has {len(part)} rows and the inputs have {array.shape[0]}, so "
-                    "which label is whose is not known. Prepare it again from its source."
+                    f"which label is whose is not known. {self._anew()}"
                 )
             parts.append(part)
         return pd.concat(parts, ignore_index=True)
@@ -176,7 +176,7 @@ class Store:
             for number, first, last in self._spans(request.start, request.stop):
                 for array, start, stop in self._stored(number, first, last):
                     if said := _damaged(array, start, stop):
-                        return f"{said}. Its rows are lost: prepare {self.path} again from its source."
+                        return f"{said}. Its rows are lost. {self._anew()}"
         return None
 
     def _stored(self, number: int, first: int, last: int) -> Iterator[tuple[zarr.Array, int, int]]:

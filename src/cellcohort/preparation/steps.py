@@ -52,7 +52,7 @@ def prepare(
 
     Until all is written the work lies in ``<out>.partial``; the store appears by one rename. What a
     preparation left that was stopped at any point, the next one with the same options goes on with;
-    with other options it starts afresh. A finished store with the same options is left as it is.
+    with other options it is refused. A finished store with the same options is left as it is.
 
     Parameters
     ----------
@@ -152,9 +152,12 @@ def _begun(folder: Path, name: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RuntimeError(f"another process prepares {folder.stem}.zarr now; wait for it, or stop it.") from None
-        if not mark.exists() or mark.read_text() != name:
-            if mark.exists():
-                print(f"starting afresh: what is in {folder} was made with other options")
+        if mark.exists() and mark.read_text() != name:
+            raise ValueError(
+                f"{folder} holds work on {folder.stem}.zarr that was stopped, with other options or source files than "
+                "now. Give those again to go on with it, name another prepare.out, or delete it to start afresh."
+            )
+        if not mark.exists():
             for left in folder.iterdir():
                 if left.name != "lock":
                     shutil.rmtree(left) if left.is_dir() else left.unlink()

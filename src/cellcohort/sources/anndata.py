@@ -72,10 +72,21 @@ class AnnDataFiles:
             parts = [file.labels() for file in self._files]
             obs = pd.concat(parts)  # joins labels; where files differ in their categories, as plain ones
             for name in obs.columns:
+                self._check_types(name, parts)
                 if all(isinstance(part[name].dtype, pd.CategoricalDtype) for part in parts if name in part):
                     obs[name] = obs[name].astype("category")
             self._obs = obs
         return self._obs
+
+    def _check_types(self, name: str, parts: list[pd.DataFrame]) -> None:
+        """Refuse a column that is of numbers in some files and of text in others."""
+        kinds = {pd.api.types.is_numeric_dtype(part[name]): i for i, part in enumerate(parts) if name in part}
+        if len(kinds) == 2:
+            numbers, others = (self._files[kinds[kind]].path for kind in (True, False))
+            raise ValueError(
+                f"obs column {name!r} has numbers in {numbers}, but {parts[kinds[False]][name].dtype} in {others}; "
+                "write it as the same type in all files."
+            )
 
     def read(self, start: int, stop: int) -> Any:
         parts: list[Any] = []
