@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
@@ -13,6 +14,7 @@ from cellcohort.preview.chunks import WASTEFUL
 from cellcohort.preview.finding import Finding
 from cellcohort.preview.layout import lay_out
 from cellcohort.preview.survey import Survey
+from cellcohort.sampling import ShortfallWarning
 from cellcohort.sampling.reading import in_chunks, reading
 
 BATCHES = 16  # of rank 0, spread over the epoch, of which requests are counted
@@ -108,10 +110,12 @@ def _chunked(survey: Survey, cost: RowReading) -> tuple[str, str]:
     options: dict[str, Any] = {"chunk_size": n, "preload_nchunks": max(1, WINDOW_ROWS // n // step) * step}
     laying, group_by = lay_out(survey)
     try:
-        tried = ChunkedBatchSampler(
-            sampler.cells, sampler.axes, sampler.batch_size, seed=sampler.seed, world_size=sampler.world_size,
-            num_batches=len(sampler), **options,
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ShortfallWarning)  # the report says it
+            tried = ChunkedBatchSampler(
+                sampler.cells, sampler.axes, sampler.batch_size, seed=sampler.seed, world_size=sampler.world_size,
+                num_batches=len(sampler), **options,
+            )  # fmt: skip
     except ValueError as error:
         more = f" {laying}." if group_by else ""
         return f"reading=chunks cannot cut these batches yet: {error}{more}", group_by

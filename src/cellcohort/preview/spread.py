@@ -81,8 +81,7 @@ def drift(survey: Survey) -> Iterator[Finding]:
         f"Few windows of chunks fit the {survey.n_batches:,} batches measured ({each}), so {group.title}s lead other "
         f"shares of them than asked{said}." if texts else
         f"Few windows of chunks fit an epoch ({each}), so not each {group.title} leads in every one.",
-        f"{change}, over which it evens out"
-        f"{', or cut them from smaller windows (batch_sampler.preload_nchunks)' * (survey.reading.batches > 1)}.",
+        f"{change}, over which it evens out.",
         tuple(windows),
     )  # fmt: skip
 
@@ -124,7 +123,7 @@ def ranks(survey: Survey) -> Iterator[Finding]:
     else:
         yield Finding(
             f"{said}, since each reads windows of its own; row by row, in {percent(by_row)} of steps.",
-            "Use reading=rows, or fewer ranks.",
+            "Use fewer ranks; or reading=rows, which reads more rows for each row used.",
         )
 
 
