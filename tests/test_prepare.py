@@ -205,9 +205,7 @@ def test_a_column_of_numbers_in_one_file_and_text_in_another_is_refused(tmp_path
     text = cells()
     text.obs["hours"] = text.obs["hours"].astype(str)
     paths = [write(cells(), tmp_path / "a.h5ad"), write(text, tmp_path / "b.h5ad")]
-    with pytest.raises(
-        ValueError, match=r"'hours' has numbers in .*a\.h5ad, but .* in .*b\.h5ad; write it"
-    ):
+    with pytest.raises(ValueError, match=r"'hours' has numbers in .*a\.h5ad, but .* in .*b\.h5ad; write it"):
         prepare(AnnDataFiles(paths), tmp_path / "out.zarr", **SMALL)
 
 
