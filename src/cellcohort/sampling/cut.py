@@ -50,7 +50,7 @@ def cut_window(  # type: ignore[no-untyped-def]
     passed : float
         Share of all chunks that strata passed together, at most.
     """
-    n_batches, n_chunks, alone = len(out), len(census.chunk_ptr) - 1, np.all(heads.passed < 0)
+    n_batches, n_chunks = len(out), len(census.chunk_ptr) - 1
     most_chunks, timed = min(n_chunks, most_chunks), len(census.time) > 0
     strata = np.unique(asks.stratum)
     hunger = hunger_of(strata, layers, asks)
@@ -79,9 +79,7 @@ def cut_window(  # type: ignore[no-untyped-def]
         )  # fmt: skip
     passed = _walk_together(pool, rest, census, walks, layers, heads, most_chunks, mix(key, _U(n_chunks)))
     for u in wants.stratum:
-        while n_chosen(pool) < most_chunks and (
-            lacking(pool, u, ANYWHERE, 0, 0, rest[u]) or (alone and unfair(pool, u, rest[u]))
-        ):
+        while unfair(pool, u, rest[u]) and n_chosen(pool) < most_chunks:
             if not _walk_on(pool, u, census, walks, origin, walked):
                 break
         rest[u] = 0
