@@ -279,17 +279,16 @@ def rare(layout: str) -> tuple[pd.Series, dict[str, int]]:
     """Conditions of cells of which those of a common one lie beside those of a rare one, and the sizes of batches."""
     rng, n = np.random.default_rng(0), 6000
     if layout == "in few chunks":
-        return pd.Series(np.where(rng.random(n) < 0.02, "drug", "mock")), dict(zip(SIZES, (32, 8, 256), strict=True))
+        drug = rng.random(n) < 0.02
+        return pd.Series(np.where(drug, "drug", "mock")), {"batch_size": 32, "chunk_size": 8, "preload_nchunks": 256}
     if layout == "on one plate":
         drug = (np.arange(n) < n // 4) & (rng.random(n) < 0.2)
-        return pd.Series(np.where(drug, "drug", "mock")), dict(zip(SIZES, (64, CHUNK, 64), strict=True))
+        return pd.Series(np.where(drug, "drug", "mock")), {"batch_size": 64, "chunk_size": 16, "preload_nchunks": 64}
     tiny = pd.Series(["a"] * 10 + ["mock"] * n + ["z"] * 300)
     if layout == "a few cells":
-        return tiny, dict(zip(SIZES, (16, 32, 4), strict=True))
-    return tiny.sample(frac=1, random_state=0).reset_index(drop=True), dict(zip(SIZES, (16, 64, 32), strict=True))
-
-
-SIZES = ("batch_size", "chunk_size", "preload_nchunks")
+        return tiny, {"batch_size": 16, "chunk_size": 32, "preload_nchunks": 4}
+    shuffled = tiny.sample(frac=1, random_state=0).reset_index(drop=True)
+    return shuffled, {"batch_size": 16, "chunk_size": 64, "preload_nchunks": 32}
 
 
 @pytest.mark.parametrize("layout", ["in few chunks", "on one plate", "a few cells", "a few cells in random order"])

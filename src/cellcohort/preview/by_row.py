@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from cellcohort.preview.finding import Finding
 from cellcohort.preview.layout import lay_out
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling import ShortfallWarning
+from cellcohort.sampling.layouts import chunks_of_batches
 from cellcohort.sampling.reading import in_chunks, reading
 
 BATCHES = 16  # of rank 0, spread over the epoch, of which requests are counted
@@ -106,7 +106,7 @@ def _chunked(survey: Survey, cost: RowReading) -> tuple[str, str]:
     from cellcohort.sampling import ChunkedBatchSampler  # here, since it loads annbatch
 
     sampler, n = survey.sampler, cost.chunk_rows
-    step = sampler.batch_size // gcd(sampler.batch_size, n)
+    step = chunks_of_batches(sampler.batch_size, n)
     options: dict[str, Any] = {"chunk_size": n, "preload_nchunks": max(1, WINDOW_ROWS // n // step) * step}
     laying, group_by = lay_out(survey)
     try:

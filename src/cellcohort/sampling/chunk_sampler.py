@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from math import gcd
 
 import annbatch.abc
 import numpy as np
@@ -15,6 +14,7 @@ from cellcohort.cells import CellTable
 from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.batch_sampler import BatchSampler
 from cellcohort.sampling.chunked_schedule import ChunkedSchedule
+from cellcohort.sampling.layouts import chunks_of_batches
 from cellcohort.sampling.one_by_one import OneByOne
 from cellcohort.sampling.reach import place_of
 from cellcohort.whole_number import whole_number
@@ -100,7 +100,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             )
         in_store = (len(cells) - 1 if cells.rows is None else int(cells.rows.max())) // self.chunk_size + 1
         if self.preload_nchunks > in_store:
-            step = batch_size // gcd(batch_size, self.chunk_size)  # chunks that whole batches can be cut from
+            step = chunks_of_batches(batch_size, self.chunk_size)
             most = in_store // step * step
             change = f"batch_sampler.preload_nchunks={most} at most" if most else "a smaller batch_size"
             raise ValueError(

@@ -59,11 +59,11 @@ class ChunkedSchedule(Schedule):
             knots = [self._strata.knot[a:b] for a, b in zip(self._knots_of, self._knots_of[1:], strict=False)]
             self._times = [np.unique(times[np.isfinite(times)]) for times in knots]
         self._pace = self._walked_per_batch()
-        self._stored_by, self._told = self._columns_of(cells), False
+        self._told = False  # of a window that loads more chunks than it may
         self._rota = Layouts(
             self._planned, self._weights, self._leaky > 0, places, self.n_batches, seed, chunk_size, preload_nchunks,
             self.n_chunks, self.least_amplification * places / chunk_size, self._census.mixed,
-            self._stored_by,
+            self._columns_of(cells),
         ).best()  # fmt: skip
 
     def _columns_of(self, cells: CellTable) -> list[str]:

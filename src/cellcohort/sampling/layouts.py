@@ -23,6 +23,11 @@ AT_MOST_ANEW = 32  # plans of a window before it may load more chunks; those aft
 FINER = 0.94  # by how much one layout's batches per window differ from the next one's
 
 
+def chunks_of_batches(batch_size: int, chunk_size: int) -> int:
+    """How many chunks, or a multiple of it, whole batches can be cut from."""
+    return batch_size // gcd(batch_size, chunk_size)
+
+
 @dataclass(frozen=True)
 class Layouts:
     """The layouts that the windows of a table in chunks can have.
@@ -91,7 +96,7 @@ class Layouts:
         """What to say where no layout fits."""
         one = self._rota(1, 1)
         needed = [self.planned(one, 0, i, 0, self.n_chunks).chunks for i in range(REHEARSED)]
-        step = self.places // gcd(self.places, self.chunk_size)  # chunks that whole batches can be cut from
+        step = chunks_of_batches(self.places, self.chunk_size)
         enough = max(self.limit // step + 1, -(-max(needed) * 5 // (4 * step))) * step
         enough = min(enough, self.n_chunks // step * step)
         anew = f"lay the store out by {joined(self.columns)} (scripts/prepare.py), or " if self.columns else ""
