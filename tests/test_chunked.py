@@ -284,7 +284,7 @@ def rare(layout: str) -> tuple[pd.Series, dict[str, int]]:
     if layout == "on one plate":
         drug = (np.arange(n) < n // 4) & (rng.random(n) < 0.2)
         return pd.Series(np.where(drug, "drug", "mock")), {"batch_size": 64, "chunk_size": 16, "preload_nchunks": 64}
-    tiny = pd.Series(["a"] * 10 + ["mock"] * n + ["z"] * 300)
+    tiny = pd.Series(["a"] * 10 + ["mock"] * 8000 + ["z"] * 300)
     if layout == "a few cells":
         return tiny, {"batch_size": 16, "chunk_size": 32, "preload_nchunks": 4}
     shuffled = tiny.sample(frac=1, random_state=0).reset_index(drop=True)
