@@ -15,11 +15,10 @@ from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.batch_sampler import BatchSampler
 from cellcohort.sampling.chunked_schedule import ChunkedSchedule
 from cellcohort.sampling.layouts import chunks_of_batches
+from cellcohort.sampling.load import load_of
 from cellcohort.sampling.one_by_one import OneByOne
 from cellcohort.sampling.reach import place_of
 from cellcohort.whole_number import whole_number
-
-RUN = 2  # neighbouring chunks asked for together; one thread decodes what is, so that more would keep others waiting
 
 
 class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
@@ -170,14 +169,10 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
     def load_request(self, positions: np.ndarray, n_obs: int) -> LoadRequest:
         """The chunks that hold some batches, (n_batches, batch_size), and where in them their cells are."""
         rows = positions if self.cells.rows is None else self.cells.rows[positions]
-        chunks, which = np.unique(rows // self.chunk_size, return_inverse=True)
-        order = np.argsort(np.arange(len(chunks)) // RUN % 2, kind="stable")
-        chunks, which = chunks[order], np.argsort(order)[which]
-        begin, end = chunks * self.chunk_size, np.minimum((chunks + 1) * self.chunk_size, n_obs)
-        places = rows + (np.cumsum(end - begin) - end)[which]
+        begin, end, place = load_of(rows, self.chunk_size, n_obs)
         return {
             "requests": [slice(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)],
-            "splits": list(places),
+            "splits": list(place),
         }
 
     def _sample(self, n_obs: int) -> Iterator[LoadRequest]:
