@@ -49,7 +49,7 @@ class Asks(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def window_asks(leaders, blocks, n_turns, turns, layers, n_labels, key):  # type: ignore[no-untyped-def]
+def window_asks(leaders, blocks, n_turns, turns, layers, key):  # type: ignore[no-untyped-def]
     """What each batch of a window asks; batch ``t * groups + k`` is turn `t` of the window's group `k`.
 
     A group's own cells are those of its plan. Cells that leak in have the labels of its plan, but come
@@ -63,8 +63,8 @@ def window_asks(leaders, blocks, n_turns, turns, layers, n_labels, key):  # type
             n += (turns.ptr[row + 1] - turns.ptr[row]) * (1 + n_groups)
     ptr = np.zeros(n_groups * n_turns + 1, np.int64)
     stratum, count = np.empty(n, np.int64), np.empty(n, np.int64)
-    leaked = np.zeros(n_labels, np.int64)
     group, label, start = layers.group, layers.label, layers.start
+    leaked = np.zeros(label.max() + 1, np.int64)
     filled = 0
     for t in range(n_turns):
         for k in range(n_groups):

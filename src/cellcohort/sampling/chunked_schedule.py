@@ -8,19 +8,20 @@ from collections.abc import Mapping
 import numpy as np
 
 from cellcohort.cells import CellTable
-from cellcohort.sampling.asks import turns_of, window_asks
+from cellcohort.sampling.asks import turns_of
 from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.census import Walks, build_census
 from cellcohort.sampling.cut import cut_window
-from cellcohort.sampling.keyed import key_of, permuted_each, uniform
+from cellcohort.sampling.heads import Heads, Times, heads_of
+from cellcohort.sampling.keyed import key_of, unit
 from cellcohort.sampling.layouts import ANEW, AT_MOST_ANEW, Layouts
 from cellcohort.sampling.reach import unreached
 from cellcohort.sampling.rota import Rota
 from cellcohort.sampling.schedule import Schedule
 from cellcohort.sampling.shortfall import ShortfallWarning
 from cellcohort.sampling.strata import Layers
-from cellcohort.sampling.window import Heads, Window
+from cellcohort.sampling.window import Window
 
 REMEMBERED = 32  # windows kept: one of every rank of a node, and more
 
@@ -54,10 +55,7 @@ class ChunkedSchedule(Schedule):
         self._recent: tuple[tuple[tuple[int, int], Window], ...] = ()
         self._layers = Layers.of(self._strata, self._capped)
         self._turns = turns_of(self._plan, len(self._weights))
-        self._times = [np.empty(0)] * len(self._weights)
-        if self._window is not None:
-            knots = [self._strata.knot[a:b] for a, b in zip(self._knots_of, self._knots_of[1:], strict=False)]
-            self._times = [np.unique(times[np.isfinite(times)]) for times in knots]
+        self._times = self._times_of_groups()
         self._pace = self._walked_per_batch()
         self._told = False  # of a window that loads more chunks than it may
         self._rota = Layouts(
@@ -114,7 +112,7 @@ class ChunkedSchedule(Schedule):
         """What the axes asked of a batch."""
         number, place = divmod(number, self.per_window)
         window = self.window(epoch, number)
-        return self._asked_of(int(window.leaders[place]), float(window.focal[place]))
+        return self._asked_of(int(window.group[place % len(window.group)]), float(window.focal[place]))
 
     def window(self, epoch: int, number: int) -> Window:
         """The batches of one window."""
@@ -128,20 +126,9 @@ class ChunkedSchedule(Schedule):
     def _heads(self, rota: Rota, epoch: int, number: int, key: np.uint64) -> Heads:
         """What the batches of a window are built around."""
         lap, i = rota.row(epoch, number)
-        shift = int(rota.shift(epoch, np.array([number]))[0])
-        groups = np.roll(rota.leader[i], -shift)
-        blocks = np.roll(rota.block[i], -shift) + lap * rota.blocks[groups]
-        focal = np.full((rota.turns, rota.groups), np.nan)
-        if self._window is not None:
-            turn = np.arange(rota.turns)
-            turn = permuted_each(turn, np.full(rota.turns, rota.turns), np.zeros(rota.turns, np.int64), key)
-            when = (turn + uniform(key, np.zeros(1, np.uint64))) / rota.turns
-            for k, leader in enumerate(groups):
-                times = self._times[leader]
-                focal[:, k] = times[(when * len(times)).astype(int)] if len(times) else -np.inf
-        first = number * rota.n_batches
-        inside = np.array([self._inside(n) for n in range(first, first + rota.n_batches)])
-        return Heads(groups, blocks, self._passed(rota, number, blocks), focal.reshape(-1), inside, first)
+        leader, everyone = rota.leader[i], rota.groups >= np.count_nonzero(self._weights)
+        block, shift = rota.block[i] + lap * rota.blocks[leader], rota.shift(epoch, number)
+        return Heads(*heads_of(leader, block, rota.turns, number, shift, rota.stride, everyone, self._times, key))
 
     def _cut(self, rota: Rota, epoch: int, number: int) -> Window:
         """Plan one window: the first of some plans that fits, or the one that loads the fewest chunks."""
@@ -165,10 +152,9 @@ class ChunkedSchedule(Schedule):
     def _planned(self, rota: Rota, epoch: int, number: int, attempt: int, most_chunks: int) -> Window:
         """A window of at most `most_chunks`; with one chunk more than there are if these do not do."""
         key = key_of(self._seed, epoch, 2, number, attempt)
-        heads, n_labels = self._heads(rota, epoch, number, key), len(self._strata.levels)
-        asks = window_asks(heads.group, heads.block, rota.turns, self._turns, self._layers, n_labels, key)
+        heads = self._heads(rota, epoch, number, key)
         if attempt >= ANEW:
-            elsewhere = uniform(key, np.ones(1, np.uint64))[0]
+            elsewhere = unit(key, np.uint64(1))
             moved = (
                 {"passed": np.full(rota.groups, elsewhere)}
                 if rota.stride
@@ -177,11 +163,11 @@ class ChunkedSchedule(Schedule):
             heads = heads._replace(**moved)
         positions = np.empty((rota.n_batches, self._places), np.int64)
         chunks, filled, passed = cut_window(
-            self._census, self._walk(epoch), self._layers, self._pace * rota.turns, heads, asks,
+            self._census, self._walk(epoch), self._layers, self._turns, self._pace, heads,
             self._window.half_width if self._window else 0.0, self._most, most_chunks, self._chunk_size, key, positions,
         )  # fmt: skip
         chunks = chunks if filled == self._places else self.n_chunks + 1
-        return Window(positions, np.tile(heads.group, rota.turns), heads.focal, chunks, passed)
+        return Window(positions, heads.group, heads.focal, chunks, passed)
 
     def _walk(self, epoch: int) -> Walks:
         for place, walk in self._walks:
@@ -198,9 +184,9 @@ class ChunkedSchedule(Schedule):
         per_batch = plan.total / np.where(turns > 0, turns, len(plan))
         return per_batch * np.diff(self._census.walk_ptr) / strata.size
 
-    def _passed(self, rota: Rota, number: int, blocks: np.ndarray) -> np.ndarray:
-        """Share of all chunks that each group of a window passed before; negative where strata walk by themselves."""
-        if not rota.stride:
-            return np.full(rota.groups, -1.0)
-        everyone = rota.groups >= np.count_nonzero(self._weights)
-        return np.full(rota.groups, number * rota.stride) if everyone else blocks * rota.stride
+    def _times_of_groups(self) -> Times:
+        if self._window is None:
+            return Times(np.empty(0), np.zeros(len(self._weights) + 1, np.int64), False, 0.0)
+        knots = [self._strata.knot[a:b] for a, b in zip(self._knots_of, self._knots_of[1:], strict=False)]
+        hours = [np.unique(times[np.isfinite(times)]) for times in knots]
+        return Times(np.concatenate(hours), np.cumsum([0, *map(len, hours)]), True, self._inside)

@@ -11,17 +11,19 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from cellcohort.sampling.asks import window_asks
 from cellcohort.sampling.draw import tally
-from cellcohort.sampling.keyed import bits_of, mix, permuted
+from cellcohort.sampling.keyed import bits_of, mix, permuted, unit
 from cellcohort.sampling.pool import (
     ANYWHERE,
     INSIDE,
     OUTSIDE,
     add_chunk,
+    bring_forward,
     empty_pool,
     held_inside,
-    lacking,
     n_chosen,
+    n_free,
     take,
     unfair,
 )
@@ -34,12 +36,12 @@ _U = np.uint64
 
 @njit(cache=True, nogil=True)
 def cut_window(  # type: ignore[no-untyped-def]
-    census, walks, layers, rate, heads, asks, half_width, most, most_chunks, chunk_size, key, out
+    census, walks, layers, turns, pace, heads, half_width, most, most_chunks, chunk_size, key, out
 ):
     """Fill `out`, (n_batches, batch_size), with the positions of the cells of a window's batches.
 
     A batch holds at most `most` cells (any number if 0) of one label of ``layers.capped``, if there are.
-    `rate` is how many chunks of its walk each stratum uses up in a window that its group leads.
+    `pace` is how many chunks of its walk each stratum uses up in a batch that its group leads.
 
     Returns
     -------
@@ -52,11 +54,13 @@ def cut_window(  # type: ignore[no-untyped-def]
     """
     n_batches, n_chunks = len(out), len(census.chunk_ptr) - 1
     most_chunks, timed = min(n_chunks, most_chunks), len(census.time) > 0
+    n_turns = n_batches // len(heads.group)
+    asks = window_asks(heads.group, heads.block, n_turns, turns, layers, key)
     strata = np.unique(asks.stratum)
     hunger = hunger_of(strata, layers, asks)
-    pool = empty_pool(strata, hunger, layers.start, n_chunks, most_chunks * chunk_size)
+    pool = empty_pool(strata, hunger, layers.start, census, most_chunks * chunk_size)
     wants = batches_want(strata, hunger, census, layers, heads, asks, half_width)
-    origin, walked = _origins(strata, census, walks, layers, rate, heads, key), np.zeros(len(strata), np.int64)
+    origin, walked = _origins(strata, census, walks, layers, pace * n_turns, heads, key), np.zeros(len(strata), np.int64)
     filled = np.zeros(n_batches, np.int64)
     tallies = np.zeros((n_batches, len(tally(out.shape[1] if most > 0 else 1)), 2), np.int64)
     later = np.zeros(len(layers.knot), np.int64)  # how many batches to come have each knot in their time window
@@ -68,13 +72,15 @@ def cut_window(  # type: ignore[no-untyped-def]
         rest[u] += wants.cells[i] - need
         if need == 0:
             continue
-        while lacking(pool, u, INSIDE, low, high, need) and n_chosen(pool) < most_chunks:
-            near = _near(pool, strata[u], low, high, chunk_size, layers.knot_start, census, mix(key, _U(i)))
+        fit = bring_forward(pool, u, INSIDE, low, high, 0, 0)
+        while fit < need and n_chosen(pool) < most_chunks:
+            near, seen = _near(pool, strata[u], low, high, chunk_size, layers.knot_start, census, mix(key, _U(i))), n_free(pool, u)
             if near < 0:
                 break
             add_chunk(pool, near, census)
+            fit = bring_forward(pool, u, INSIDE, low, high, seen, fit)
         filled[j] = take(
-            pool, u, INSIDE, low, high, later, need, layers.capped, most, tallies[j],
+            pool, u, fit, INSIDE, low, high, later, need, layers.capped, most, tallies[j],
             mix(mix(key, _U(j)), _U(2 * strata[u])), out[j], filled[j],
         )  # fmt: skip
     passed = _walk_together(pool, rest, census, walks, layers, heads, most_chunks, mix(key, _U(n_chunks)))
@@ -90,11 +96,14 @@ def cut_window(  # type: ignore[no-untyped-def]
         later[low:high] -= 1
         if need == 0:
             continue
-        while lacking(pool, u, part, low, high, need) and n_chosen(pool) < most_chunks:
+        fit = bring_forward(pool, u, part, low, high, 0, 0)
+        while fit < need and n_chosen(pool) < most_chunks:
+            seen = n_free(pool, u)
             if not _walk_on(pool, u, census, walks, origin, walked):
                 break
+            fit = bring_forward(pool, u, part, low, high, seen, fit)
         filled[j] = take(
-            pool, u, part, low, high, later, need, layers.capped, most, tallies[j],
+            pool, u, fit, part, low, high, later, need, layers.capped, most, tallies[j],
             mix(mix(key, _U(j)), _U(2 * strata[u] + 1)), out[j], filled[j],
         )  # fmt: skip
     return n_chosen(pool), filled.min(), passed
@@ -166,12 +175,12 @@ def _walk_together(pool, rest, census, walks, layers, heads, most_chunks, key): 
         begin, step = np.int64(passed % 1.0 * n_chunks), 0
         if first < 0:
             continue
-        while step < n_chunks and n_chosen(pool) < most_chunks and lacking(pool, first, ANYWHERE, 0, 0, rest[first]):
+        while step < n_chunks and n_chosen(pool) < most_chunks and n_free(pool, first) < rest[first]:
             chunk, hunger = walks.order[(begin + step) % n_chunks], 0.0
             for e in range(census.chunk_ptr[chunk], census.chunk_ptr[chunk + 1]):
                 u = pool.place[census.stratum[e]]
                 hunger = max(hunger, pool.hunger[u] if u >= 0 and together[u] else 0.0)
-            if not pool.chosen[chunk] and (mix(key, _U(chunk)) >> _U(11)) * 2.0**-53 < hunger / pool.hunger[first]:
+            if not pool.chosen[chunk] and unit(key, _U(chunk)) < hunger / pool.hunger[first]:
                 add_chunk(pool, chunk, census)
             step += 1
         longest = max(longest, step)

@@ -85,19 +85,30 @@ def stride(n, key):  # type: ignore[no-untyped-def]
         step += 1
 
 
+@njit(cache=True, inline="always")
+def unit(key: np.uint64, value: np.uint64) -> float:
+    """A number in [0, 1)."""
+    return (mix(key, value) >> _U(11)) * (1.0 / (1 << 53))
+
+
 @njit(cache=True)
 def uniform(key: np.uint64, values: np.ndarray) -> np.ndarray:
     """Numbers in [0, 1), one for each value of a uint64 array."""
     out = np.empty(values.size, np.float64)
     for i in range(values.size):
-        out[i] = (mix(key, values[i]) >> _U(11)) * (1.0 / (1 << 53))
+        out[i] = unit(key, values[i])
     return out
 
 
 @lru_cache(maxsize=4096)
 def key_of(*parts: int) -> np.uint64:
     """A key from whole numbers >= 0, such as a seed and an epoch; their order matters."""
-    key = np.uint64(len(parts))
+    return np.uint64(_key_of(np.array([part % 2**64 for part in parts], np.uint64)))
+
+
+@njit(cache=True)
+def _key_of(parts):  # type: ignore[no-untyped-def]
+    key = _U(len(parts))
     for part in parts:
-        key = np.uint64(mix(key, np.uint64(part % 2**64)))
+        key = mix(key, part)
     return key

@@ -66,6 +66,7 @@ class Schedule:
             )
         self.n_batches = self.n_cells // places
         hours = self._window.values(cells) if self._window else None
+        self._inside = places * self._window.inside if self._window else 0.0  # cells of a batch, around its focal time
         capped = cells.column(cap.column) if cap else None
         self._capped: np.ndarray
         self._capped, self._most = (capped.codes, cap.most) if cap and capped else (np.empty(0, np.int8), 0)
@@ -116,7 +117,7 @@ class Schedule:
         if self._window is not None:
             draw_windowed(
                 strata.order, strata.start, strata.knot, strata.knot_start, strata.knot_ptr, self._capped, self._most,
-                stratum, count, self._focal(epoch, lap, row), self._window.half_width, self._inside(number), number,
+                stratum, count, self._focal(epoch, lap, row), self._window.half_width, self._inside, number,
                 key, share, shares, out,
             )  # fmt: skip
             return out
@@ -162,11 +163,6 @@ class Schedule:
         turn = plan.turn[row] + lap * plan.turns[leader]
         knot = focal_knot(strata.knot, first, last, turn, key_of(self._seed, epoch, leader))
         return -np.inf if knot < 0 else float(strata.knot[knot])
-
-    def _inside(self, number: int) -> int:
-        """Cells of a batch asked inside the window; the fraction of a cell is made up over batches."""
-        whole, part = divmod(self._places * (self._window.inside if self._window else 0.0) + 1e-9, 1.0)
-        return int(whole) + int((number + 1) * part) - int(number * part)
 
 
 def _by_kind(

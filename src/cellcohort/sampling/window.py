@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
-
 import numpy as np
 
 
@@ -15,7 +13,8 @@ class Window:
     Attributes
     ----------
     positions : numpy.ndarray of int64, shape (n_batches, batch_size)
-    leaders : numpy.ndarray of int, shape (n_batches,)
+    group : numpy.ndarray of int64, shape (n_groups,)
+        Those that lead; batch `j` is led by ``group[j % n_groups]``.
     focal : numpy.ndarray of float, shape (n_batches,)
         Focal times; NaN without a window axis, infinite where a group has no times.
     chunks : int
@@ -25,32 +24,7 @@ class Window:
     """
 
     positions: np.ndarray
-    leaders: np.ndarray
+    group: np.ndarray
     focal: np.ndarray
     chunks: int
     passed: float
-
-
-class Heads(NamedTuple):
-    """What the batches of a window are built around; batch `j` is led by group ``j % n_groups`` of them.
-
-    Attributes
-    ----------
-    group, block : numpy.ndarray of int64, shape (n_groups,)
-        The groups that lead, and how many windows of the epoch's cycle each led before.
-    passed : numpy.ndarray of float, shape (n_groups,)
-        Share of all chunks that each passed before; negative where strata walk by themselves.
-    focal : numpy.ndarray of float, shape (n_batches,)
-        Focal times in hours; NaN without a window axis.
-    inside : numpy.ndarray of int64, shape (n_batches,)
-        Cells that each is to hold around its focal time.
-    number : int
-        Of the first batch.
-    """
-
-    group: np.ndarray
-    block: np.ndarray
-    passed: np.ndarray
-    focal: np.ndarray
-    inside: np.ndarray
-    number: int

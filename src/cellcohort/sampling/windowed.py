@@ -55,7 +55,7 @@ def draw_windowed(  # type: ignore[no-untyped-def]
     shares,
     out,
 ):
-    """As `draw`, with `inside` cells of the batch at most `half_width` from `focal`, if there are.
+    """As `draw`, with `inside` cells of the batch (see `inside_of`) at most `half_width` from `focal`, if there are.
 
     With `most` > 0, also with at most so many cells of one label of `capped`, if there are.
     """
@@ -70,7 +70,7 @@ def draw_windowed(  # type: ignore[no-untyped-def]
         end[entry] = knot_start[first_from(knot, first, last, focal + half_width + TOLERANCE)] - start[s]
         within = end[entry] - begin[entry]
         low[entry], high[entry] = least_and_most(count[entry], size, within)
-    wanted = share_out(count, low, high, inside, number)
+    wanted = share_out(count, low, high, inside_of(inside, number), number)
 
     place = filled = 0
     held = tally(count.sum() if most > 0 else 1)
@@ -88,6 +88,14 @@ def draw_windowed(  # type: ignore[no-untyped-def]
     if most == 0:
         for i in range(filled):
             out[i] = order[out[i]]
+
+
+@njit(cache=True, nogil=True)
+def inside_of(cells, number):  # type: ignore[no-untyped-def]
+    """The whole number for batch `number` that `cells` is on average; the fraction of a cell is made up over batches."""
+    whole = np.int64(cells + 1e-9)
+    part = cells + 1e-9 - whole
+    return whole + np.int64((number + 1) * part) - np.int64(number * part)
 
 
 @njit(cache=True, nogil=True)
