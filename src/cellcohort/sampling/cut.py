@@ -21,12 +21,13 @@ from cellcohort.sampling.pool import (
     add_chunk,
     bring_forward,
     empty_pool,
+    free_cells,
     held_inside,
     n_chosen,
     n_free,
-    take,
     unfair,
 )
+from cellcohort.sampling.take import take
 from cellcohort.sampling.wants import batches_want, hunger_of
 
 LOOKED_AT = 2  # chunks around a focal time of which the one with more cells is chosen; poor ones never were, of many
@@ -60,7 +61,10 @@ def cut_window(  # type: ignore[no-untyped-def]
     hunger = hunger_of(strata, layers, asks)
     pool = empty_pool(strata, hunger, layers.start, census, most_chunks * chunk_size)
     wants = batches_want(strata, hunger, census, layers, heads, asks, half_width)
-    origin, walked = _origins(strata, census, walks, layers, pace * n_turns, heads, key), np.zeros(len(strata), np.int64)
+    origin, walked = (
+        _origins(strata, census, walks, layers, pace * n_turns, heads, key),
+        np.zeros(len(strata), np.int64),
+    )
     filled = np.zeros(n_batches, np.int64)
     tallies = np.zeros((n_batches, len(tally(out.shape[1] if most > 0 else 1)), 2), np.int64)
     later = np.zeros(len(layers.knot), np.int64)  # how many batches to come have each knot in their time window
@@ -72,13 +76,16 @@ def cut_window(  # type: ignore[no-untyped-def]
         rest[u] += wants.cells[i] - need
         if need == 0:
             continue
-        fit = bring_forward(pool, u, INSIDE, low, high, 0, 0)
+        fit = bring_forward(free_cells(pool, u), pool.knot, INSIDE, low, high, 0, 0)
         while fit < need and n_chosen(pool) < most_chunks:
-            near, seen = _near(pool, strata[u], low, high, chunk_size, layers.knot_start, census, mix(key, _U(i))), n_free(pool, u)
+            near, seen = (
+                _near(pool, strata[u], low, high, chunk_size, layers.knot_start, census, mix(key, _U(i))),
+                n_free(pool, u),
+            )
             if near < 0:
                 break
             add_chunk(pool, near, census)
-            fit = bring_forward(pool, u, INSIDE, low, high, seen, fit)
+            fit = bring_forward(free_cells(pool, u), pool.knot, INSIDE, low, high, seen, fit)
         filled[j] = take(
             pool, u, fit, INSIDE, low, high, later, need, layers.capped, most, tallies[j],
             mix(mix(key, _U(j)), _U(2 * strata[u])), out[j], filled[j],
@@ -96,12 +103,12 @@ def cut_window(  # type: ignore[no-untyped-def]
         later[low:high] -= 1
         if need == 0:
             continue
-        fit = bring_forward(pool, u, part, low, high, 0, 0)
+        fit = bring_forward(free_cells(pool, u), pool.knot, part, low, high, 0, 0)
         while fit < need and n_chosen(pool) < most_chunks:
             seen = n_free(pool, u)
             if not _walk_on(pool, u, census, walks, origin, walked):
                 break
-            fit = bring_forward(pool, u, part, low, high, seen, fit)
+            fit = bring_forward(free_cells(pool, u), pool.knot, part, low, high, seen, fit)
         filled[j] = take(
             pool, u, fit, part, low, high, later, need, layers.capped, most, tallies[j],
             mix(mix(key, _U(j)), _U(2 * strata[u] + 1)), out[j], filled[j],

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.keyed import bits_of, mix, permuted, unit
-from cellcohort.sampling.windowed import inside_of
+from cellcohort.sampling.rounding import inside_of
 
 _U = np.uint64
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numba import njit
 
 from cellcohort.sampling.keyed import key_of, permuted_each
 from cellcohort.sampling.quota import Quota
@@ -115,3 +116,11 @@ def leaked_of(place: np.ndarray, count: np.ndarray, leaky: np.ndarray, turn: np.
     psi = np.mod(turn * PLASTIC, 1.0) * (1 - 1e-6) + 1e-9
     upto = np.floor((end - begin) * leaky + psi)
     return (upto - np.floor((end - begin - count) * leaky + psi)).astype(np.int64)
+
+
+@njit(cache=True, nogil=True)
+def inside_of(cells, number):  # type: ignore[no-untyped-def]
+    """The whole number for batch `number` that is `cells` on average: fractions of a cell are made up over batches."""
+    whole = np.int64(cells + 1e-9)
+    part = cells + 1e-9 - whole
+    return whole + np.int64((number + 1) * part) - np.int64(number * part)

@@ -14,6 +14,7 @@ from numba import njit
 
 from cellcohort.sampling.draw import MOST_TRIES, admit, give_way, tally
 from cellcohort.sampling.keyed import bits_of, mix, permuted
+from cellcohort.sampling.rounding import inside_of
 
 CLASSES = 64
 SMALL = 16 * CLASSES  # cells; smaller strata deal their classes anew every CLASSES batches
@@ -88,14 +89,6 @@ def draw_windowed(  # type: ignore[no-untyped-def]
     if most == 0:
         for i in range(filled):
             out[i] = order[out[i]]
-
-
-@njit(cache=True, nogil=True)
-def inside_of(cells, number):  # type: ignore[no-untyped-def]
-    """The whole number for batch `number` that `cells` is on average; the fraction of a cell is made up over batches."""
-    whole = np.int64(cells + 1e-9)
-    part = cells + 1e-9 - whole
-    return whole + np.int64((number + 1) * part) - np.int64(number * part)
 
 
 @njit(cache=True, nogil=True)
