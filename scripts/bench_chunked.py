@@ -47,6 +47,7 @@ from cellcohort.sampling.reading import reading
 
 BATCH, CHUNK, PRELOAD = 256, 64, 64
 TOLERABLE = 1.3  # times the least rows read; beyond, more memory is tried too
+WINDOWS = 20  # by which amplification is judged
 AXES: dict[str, list[str]] = {
     "experiment": ["experiment"],
     "condition": ["condition"],
@@ -138,7 +139,7 @@ def arms(frame: pd.DataFrame, cells: CellTable, leaky: float) -> list[Arm]:
                 print(f"  {name}: {error}")
                 continue
             found.append(Arm(f"chunked, {name}", lambda s=sampler: s, 160, sampler, tuple(axes)))  # type: ignore[misc]
-            if reading(sampler, 4).amplification < TOLERABLE * sampler.least_amplification:
+            if reading(sampler, WINDOWS).amplification < TOLERABLE * sampler.least_amplification:
                 break
     every = BatchSampler(cells, {axis: MADE[axis](leaky) for axis in AXES["all three"]}, BATCH)
     return [*found, Arm("row by row, all three", lambda: RowByRow(every), 4)]
@@ -154,7 +155,7 @@ def speed(array: Any, arm: Arm) -> float:
     return n / (time.perf_counter() - start)
 
 
-def amplification(sampler: annbatch.abc.Sampler, n: int, windows: int = 20) -> tuple[float, list[np.ndarray]]:
+def amplification(sampler: annbatch.abc.Sampler, n: int, windows: int = WINDOWS) -> tuple[float, list[np.ndarray]]:
     """Rows read per row delivered, and the rows of every batch."""
     read, batches = 0, []
     for _, request in zip(range(windows), sampler.sample(n), strict=False):
