@@ -123,12 +123,15 @@ class ChunkedSchedule(Schedule):
         self._recent = (*self._recent[1 - REMEMBERED :], ((epoch, number), window))
         return window
 
-    def _heads(self, rota: Rota, epoch: int, number: int, key: np.uint64) -> Heads:
+    def _heads(self, rota: Rota, epoch: int, number: int, elsewhere: float, key: np.uint64) -> Heads:
         """What the batches of a window are built around."""
         lap, i = rota.row(epoch, number)
         leader, everyone = rota.leader[i], rota.groups >= np.count_nonzero(self._weights)
         block, shift = rota.block[i] + lap * rota.blocks[leader], rota.shift(epoch, number)
-        return Heads(*heads_of(leader, block, rota.turns, number, shift, rota.stride, everyone, self._times, key))
+        heads: Heads = heads_of(
+            leader, block, rota.turns, number, shift, rota.stride, everyone, elsewhere, self._times, key
+        )
+        return heads
 
     def _cut(self, rota: Rota, epoch: int, number: int) -> Window:
         """Plan one window: the first of some plans that fits, or the one that loads the fewest chunks."""
@@ -152,15 +155,8 @@ class ChunkedSchedule(Schedule):
     def _planned(self, rota: Rota, epoch: int, number: int, attempt: int, most_chunks: int) -> Window:
         """A window of at most `most_chunks`; with one chunk more than there are if these do not do."""
         key = key_of(self._seed, epoch, 2, number, attempt)
-        heads = self._heads(rota, epoch, number, key)
-        if attempt >= ANEW:
-            elsewhere = unit(key, np.uint64(1))
-            moved = (
-                {"passed": np.full(rota.groups, elsewhere)}
-                if rota.stride
-                else {"block": heads.block + int(elsewhere * self.n_chunks)}
-            )
-            heads = heads._replace(**moved)
+        elsewhere = unit(key, np.uint64(1)) if attempt >= ANEW else 0.0
+        heads = self._heads(rota, epoch, number, elsewhere, key)
         positions = np.empty((rota.n_batches, self._places), np.int64)
         chunks, filled, passed = cut_window(
             self._census, self._walk(epoch), self._layers, self._turns, self._pace, heads,

@@ -61,10 +61,8 @@ def cut_window(  # type: ignore[no-untyped-def]
     hunger = hunger_of(strata, layers, asks)
     pool = empty_pool(strata, hunger, layers.start, census, most_chunks * chunk_size)
     wants = batches_want(strata, hunger, census, layers, heads, asks, half_width)
-    origin, walked = (
-        _origins(strata, census, walks, layers, pace * n_turns, heads, key),
-        np.zeros(len(strata), np.int64),
-    )
+    origin = _origins(strata, census, walks, layers, pace, n_turns, heads, key)
+    walked = np.zeros(len(strata), np.int64)
     filled = np.zeros(n_batches, np.int64)
     tallies = np.zeros((n_batches, len(tally(out.shape[1] if most > 0 else 1)), 2), np.int64)
     later = np.zeros(len(layers.knot), np.int64)  # how many batches to come have each knot in their time window
@@ -78,10 +76,8 @@ def cut_window(  # type: ignore[no-untyped-def]
             continue
         fit = bring_forward(free_cells(pool, u), pool.knot, INSIDE, low, high, 0, 0)
         while fit < need and n_chosen(pool) < most_chunks:
-            near, seen = (
-                _near(pool, strata[u], low, high, chunk_size, layers.knot_start, census, mix(key, _U(i))),
-                n_free(pool, u),
-            )
+            seen, near_key = n_free(pool, u), mix(key, _U(i))
+            near = _near(pool, strata[u], low, high, chunk_size, layers.knot_start, census, near_key)
             if near < 0:
                 break
             add_chunk(pool, near, census)
@@ -117,7 +113,7 @@ def cut_window(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _origins(strata, census, walks, layers, rate, heads, key):  # type: ignore[no-untyped-def]
+def _origins(strata, census, walks, layers, pace, n_turns, heads, key):  # type: ignore[no-untyped-def]
     """Where each stratum begins to walk: where its group is to have stopped, or anywhere if it does not lead."""
     origin = np.empty(len(strata), np.int64)
     for u in range(len(strata)):
@@ -129,7 +125,7 @@ def _origins(strata, census, walks, layers, rate, heads, key):  # type: ignore[n
                 if heads.passed[k] >= 0:
                     origin[u] = _after(walks, first, last, heads.passed[k] % 1.0) - first
                 else:
-                    origin[u] = np.int64(heads.block[k] * rate[s])
+                    origin[u] = np.int64(heads.block[k] * pace[s] * n_turns + heads.elsewhere * len(walks.place))
                 break
     return origin
 

@@ -28,6 +28,8 @@ class Heads(NamedTuple):
         Cells that each is to hold around its focal time.
     number : int
         Of the first batch.
+    elsewhere : float
+        Share of all chunks by which walks begin further on than they would; 0 but where chunks are sought elsewhere.
     """
 
     group: np.ndarray
@@ -36,6 +38,7 @@ class Heads(NamedTuple):
     focal: np.ndarray
     inside: np.ndarray
     number: int
+    elsewhere: float
 
 
 class Times(NamedTuple):
@@ -58,7 +61,7 @@ class Times(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def heads_of(leader, block, turns, number, shift, stride, everyone, times, key):  # type: ignore[no-untyped-def]
+def heads_of(leader, block, turns, number, shift, stride, everyone, elsewhere, times, key):  # type: ignore[no-untyped-def]
     """The heads of a window.
 
     Parameters
@@ -71,6 +74,8 @@ def heads_of(leader, block, turns, number, shift, stride, everyone, times, key):
         Share of all chunks that a window passes; 0 where strata walk by themselves.
     everyone : bool
         Whether all groups lead in every window, so that they pass chunks together.
+    elsewhere : float
+        As in `Heads`.
     """
     n = len(leader)
     groups, blocks, passed = np.empty(n, np.int64), np.empty(n, np.int64), np.full(n, -1.0)
@@ -79,11 +84,11 @@ def heads_of(leader, block, turns, number, shift, stride, everyone, times, key):
         group = groups[k] = leader[(k + shift) % n]
         blocks[k] = block[(k + shift) % n]
         if stride:
-            passed[k] = (number if everyone else blocks[k]) * stride
+            passed[k] = (number if everyone else blocks[k]) * stride + elsewhere
         first, n_times = times.start[group], times.start[group + 1] - times.start[group]
         for turn in range(turns if times.asked else 0):
             when = (permuted(turn, turns, bits_of(turns), mix(key, _U(0))) + unit(key, _U(0))) / turns
             focal[turn * n + k] = times.hours[first + int(when * n_times)] if n_times else -np.inf
     for j in range(turns * n):
         inside[j] = inside_of(times.inside, number * turns * n + j)
-    return Heads(groups, blocks, passed, focal, inside, number * turns * n)
+    return Heads(groups, blocks, passed, focal, inside, number * turns * n, elsewhere)
