@@ -390,6 +390,21 @@ def test_planning_a_window_takes_no_room_for_the_rest_of_the_store(monkeypatch: 
     assert room and max(room) <= sampler.preload_nchunks + 1 < sampler._schedule.n_chunks
 
 
+@pytest.mark.parametrize("axes", ["condition", "three unmixed"])
+def test_a_window_keeps_its_quotas_where_its_chunks_are_sought_elsewhere(axes: str) -> None:
+    schedule = make(axes)._schedule
+    assert isinstance(schedule, ChunkedSchedule)
+    condition = PREPARED.condition.to_numpy()
+
+    def held(window: int, attempt: int) -> list[list[int]]:
+        planned = schedule._planned(schedule._rota, 0, window, attempt, schedule.n_chunks)
+        return [[int((condition[batch] == label).sum()) for label in "abc"] for batch in planned.positions]
+
+    windows = [held(window, 0) for window in range(4)]
+    assert len({tuple(batch) for window in windows for batch in window}) > 1  # the odd cells go round
+    assert [held(window, 20) for window in range(4)] == windows
+
+
 def test_nothing_comes_from_a_global_generator() -> None:
     before = np.random.get_state()[1].copy()  # type: ignore[index,union-attr]
     list(make("three").sample(len(PREPARED)))
