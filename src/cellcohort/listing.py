@@ -1,4 +1,4 @@
-"""Names for a message, not too many of them."""
+"""Names and numbers for a message."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ def listed(names: Iterable[Any], most: int = 20, show: Callable[[Any], str] = st
     names = list(names)
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(map(show, names[:most])) + rest
+
+
+def several(n: int, what: str, ending: str = "s") -> str:
+    """A number and what it counts, such as ``1 track`` or ``1,936 tracks``."""
+    return f"{n:,} {what}{'' if n == 1 else ending}"
 
 
 def joined(names: Sequence[str]) -> str:

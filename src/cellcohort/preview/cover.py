@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from cellcohort.preview.words import several
+from cellcohort.listing import several
 from cellcohort.sampling import BatchSampler, ShortfallWarning
 from cellcohort.sampling.axis import WindowAxis
 from cellcohort.sampling.reading import in_chunks

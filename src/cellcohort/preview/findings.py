@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from cellcohort.listing import listed, several
 from cellcohort.preview.by_row import costly
 from cellcohort.preview.chunks import wasteful
 from cellcohort.preview.finding import Finding
@@ -13,7 +14,7 @@ from cellcohort.preview.held import Held
 from cellcohort.preview.spellings import spellings
 from cellcohort.preview.spread import drift, ranks, uneven, windows_alter
 from cellcohort.preview.survey import Survey
-from cellcohort.preview.words import has_axis, listed, percent, several, title_of
+from cellcohort.preview.words import has_axis, percent, title_of
 from cellcohort.sampling.axis import CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.reading import in_chunks
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from cellcohort.listing import listed, several
 from cellcohort.preview.finding import Finding
 from cellcohort.preview.held import Held
 from cellcohort.preview.survey import Survey
-from cellcohort.preview.words import has_axis, listed, percent, several
+from cellcohort.preview.words import FEW, has_axis, percent
 from cellcohort.sampling.axis import ShareAxis
 from cellcohort.sampling.reading import in_chunks
 
@@ -71,12 +72,12 @@ def drift(survey: Survey) -> Iterator[Finding]:
     if survey.reading is None:
         yield Finding(
             f"In the {survey.n_batches:,} batches measured, {group.title}s lead other shares than asked: "
-            f"{listed(texts)}.",
+            f"{listed(texts, FEW)}.",
             f"{change}: they come even over an epoch.",
         )
         return
     each = f"each rank's {survey.steps:,} come from {survey.steps / survey.reading.batches:.0f} windows or so"
-    said = f": {listed(texts)}" if texts else ""
+    said = f": {listed(texts, FEW)}" if texts else ""
     yield Finding(
         f"Few windows of chunks fit the {survey.n_batches:,} batches measured ({each}), so {group.title}s lead other "
         f"shares of them than asked{said}." if texts else

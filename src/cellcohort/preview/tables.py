@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from cellcohort.gauges import MOST_LABELS
+from cellcohort.listing import several
 from cellcohort.preview.held import Held
 from cellcohort.preview.survey import Survey
-from cellcohort.preview.words import percent, several
+from cellcohort.preview.words import percent
 from cellcohort.sampling.axis import WindowAxis
 
 WIDTH = 100  # characters of a line

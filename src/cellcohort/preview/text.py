@@ -5,12 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from cellcohort.listing import several
 from cellcohort.preview.by_row import row_lines
 from cellcohort.preview.chunks import chunk_lines
 from cellcohort.preview.finding import Finding
 from cellcohort.preview.survey import Survey
 from cellcohort.preview.tables import WIDTH, tables
-from cellcohort.preview.words import asked_lines, several, table_line
+from cellcohort.preview.words import asked_lines, table_line
 
 
 def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "") -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from cellcohort.cells import CellTable, Column
 from cellcohort.gauges import label_texts
+from cellcohort.listing import listed, several
 from cellcohort.sampling import BatchSampler
 from cellcohort.sampling.axis import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 
@@ -34,17 +35,6 @@ def title_of(axis: Axis) -> str:
 def has_axis(sampler: BatchSampler, kind: type[Axis]) -> bool:
     """Whether one of the axes is of a kind."""
     return any(isinstance(axis, kind) for axis in sampler.axes.values())
-
-
-def several(n: int, what: str, ending: str = "s") -> str:
-    """A number and what it counts, such as ``1 track`` or ``1,936 tracks``."""
-    return f"{n:,} {what}{'' if n == 1 else ending}"
-
-
-def listed(texts: Sequence[str], most: int = FEW) -> str:
-    """The first texts, and how many more there are."""
-    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
 
 
 def table_line(cells: CellTable) -> str:
@@ -95,7 +85,7 @@ def _group(axis: GroupAxis, sampler: BatchSampler) -> str:
     else:
         how = "leads batches in proportion to its weight"
     left_out = [name for name, w, n in zip(names(column), weights, cells, strict=True) if n and not w]
-    out = f" Left out: {listed(left_out)}." if left_out else ""
+    out = f" Left out: {listed(left_out, FEW)}." if left_out else ""
     whole = (
         f"{percent(1 - axis.leaky)} of the cells are of it, {percent(axis.leaky)} leak in from the others"
         if axis.leaky
@@ -108,9 +98,9 @@ def _share(axis: ShareAxis, column: Column) -> str:
     shares = axis.shares(column)
     present = column.counts() > 0
     wanted = shares[present & (shares > 0)]
-    out = listed([name for name, s, p in zip(names(column), shares, present, strict=True) if p and not s])
+    out = listed([name for name, s, p in zip(names(column), shares, present, strict=True) if p and not s], FEW)
     out = f" Left out: {out}." if out else ""
     if np.allclose(wanted, wanted[0]):
         return f"Each {title_of(axis)} has the same share of the batch, {percent(wanted[0])}.{out}"
     told = [f"{name} {percent(s)}" for name, s in zip(names(column), shares, strict=True) if s > 0]
-    return f"Each {title_of(axis)} has its share of the batch: {listed(told)}.{out}"
+    return f"Each {title_of(axis)} has its share of the batch: {listed(told, FEW)}.{out}"
