@@ -108,7 +108,7 @@ def test_bad_input(options: dict[str, object], message: str) -> None:
 def test_empty_infinite_and_repeated_columns() -> None:
     with pytest.raises(ValueError, match="no rows"):
         make(frame().iloc[:0])
-    with pytest.raises(ValueError, match="infinite in 1 rows"):
+    with pytest.raises(ValueError, match="infinite in 1 row;"):
         make(frame().assign(h=[0, 1, np.inf, 2]))
     twice = pd.concat([frame(), frame()[["plate"]]], axis=1)
     with pytest.raises(ValueError, match="names 2 columns"):

@@ -102,7 +102,7 @@ def test_the_runs_say_their_project_and_group_and_a_run_by_itself_is_found(tmp_p
 def test_runs_that_were_not_logged_to_wandb_are_refused(tmp_path: Path, call: Call) -> None:
     (tmp_path / "metrics.csv").write_text("epoch,step,train/loss\n0,0,1.0\n")
     (tmp_path / "config.yaml").write_text("logger: {}\n")
-    with pytest.raises(SystemExit, match=r"none of the 1 runs in .* was logged to W&B; train with logger=wandb"):
+    with pytest.raises(SystemExit, match=r"none of 1 run in .* was logged to W&B; train with logger=wandb"):
         call(tmp_path)
 
 

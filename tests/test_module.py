@@ -49,7 +49,7 @@ def test_a_feature_without_spread_is_only_centred() -> None:
     ("mean", "std", "said"),
     [
         ([0.0, 0.0], [1.0, 1.0, 1.0], r"mean has shape \(2,\).*3 features"),
-        ([0.0, 0.0, 0.0], [1.0, float("nan"), 1.0], r"std has shape \(3,\) and 1 values that are not finite"),
+        ([0.0, 0.0, 0.0], [1.0, float("nan"), 1.0], r"std has shape \(3,\) and 1 value not finite"),
     ],
 )
 def test_statistics_of_another_shape_or_not_finite_are_refused(mean: Any, std: Any, said: str) -> None:

@@ -285,6 +285,11 @@ def test_strata_that_are_many_are_not_all_printed(tmp_path: Path, capsys: pytest
     assert said[0].endswith("in 100 strata") and said[41].strip() == "and 60 more" and len(said) < 45
 
 
+def test_one_stratum_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(AnnDataFiles(write(cells(), tmp_path / "cells.h5ad")), tmp_path / "out.zarr", [], **SMALL)
+    assert capsys.readouterr().out.splitlines()[0].endswith("in 1 stratum")
+
+
 def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
@@ -363,7 +368,7 @@ def broken(tmp_path: Path, kind: str) -> Path:
         ("obs is shorter", "X has 63 rows and 7 columns, but obs has 60 rows"),
         ("obs is longer", "X has 50 rows and 7 columns, but obs has 60 rows"),
         ("no obs", "has no obs or no var, only"),
-        ("NaN", r"cells\.h5ad: 1 values that are missing or infinite, in rows 5 of X; fill"),
+        ("NaN", r"cells\.h5ad: 1 value missing or infinite, in rows 5 of X; fill"),
         ("no columns", "X has no columns, so there is nothing to store"),
     ],
 )
@@ -377,7 +382,7 @@ def test_what_is_wrong_with_a_source_is_said(tmp_path: Path, kind: str, said: st
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (np.nan, "2 values that are missing or infinite, in rows 5, 9 of X"),
+        (np.nan, "2 values missing or infinite, in rows 5, 9 of X"),
         (2**24 + 1, r"2 values that 32 bits would round, .* in rows 5, 9 of X; scale them"),
         (2**24 + 2, ""),
     ],

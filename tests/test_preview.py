@@ -89,6 +89,14 @@ def test_the_numbers_are_those_of_the_batches(scope: Any) -> None:
     assert [len(np.intersect1d(*of_step)) for of_step in each] == of.common.tolist()
 
 
+def test_one_of_anything_is_told_as_one() -> None:
+    made = sampler(cells_of(EVEN), {}, num_batches=1, world_size=1)
+    of = survey(made)
+    said = report(of, findings(of), cover(made))
+    assert "1 batch of 20 cells on each of 1 rank:" in said and "Measured below: 1 batch," in said
+    assert "a cell is drawn 1 time at most" in said
+
+
 def test_the_whole_epoch_is_counted_however_few_batches_are_measured() -> None:
     made = sampler(cells_of(EVEN), ALL)
     of, every = survey(made, batches=3, epochs=3), coverage(made)

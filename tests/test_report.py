@@ -98,7 +98,7 @@ def test_verdicts_are_words_and_signs_not_colours_alone(tmp_path: Path) -> None:
         f"experiment, against random: ▲ better on probe; {rest}",
     ]
     (only, _) = verdicts(table[table["score"] == "mixing <b>"], "random")
-    assert only == "condition, against random: ○ not told apart on any of 1 scores."
+    assert only == "condition, against random: ○ not told apart on mixing <b>."
     assert verdicts(table.assign(verdict=""), "random") == [
         "Nothing was tested, so nothing can be said of any strategy."
     ]

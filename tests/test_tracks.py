@@ -147,7 +147,7 @@ def test_missing_and_infinite_features_are_counted(tmp_path: Path) -> None:
 
 def test_a_row_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     frame = pd.concat([table(), table().iloc[[3, 4]].assign(area=1.0)])
-    with pytest.raises(ValueError, match=r"2 rows repeat .*such as track 10/1 at time=3\."):
+    with pytest.raises(ValueError, match=r"2 rows of the same track and time .*such as track 10/1 at time=3\."):
         load(tmp_path, frame)
 
 

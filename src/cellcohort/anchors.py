@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from cellcohort.cells import CellTable
+from cellcohort.listing import several
 
 Positive = Literal["track_or_view", "track", "view"]
 TICKS = 1_000_000  # per hour, of the clock that tells times apart
@@ -75,7 +76,9 @@ def rising_clock(cells: CellTable, tau_hours: Sequence[float]) -> tuple[np.ndarr
     if cells.hours is None or not cells.has("track"):
         raise ValueError("windows need the hours and the track of every cell; name both columns of the table.")
     if np.isnan(cells.hours).any():
-        raise ValueError(f"hours are missing in {int(np.isnan(cells.hours).sum())} rows; fill or drop these rows.")
+        raise ValueError(
+            f"hours are missing in {several(int(np.isnan(cells.hours).sum()), 'row')}; fill or drop these rows."
+        )
     codes = cells.column("track").codes
     starts = np.concatenate([[True], codes[1:] != codes[:-1]])
     falls = ~starts[1:] & (np.diff(cells.hours) <= 0)

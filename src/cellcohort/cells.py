@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cellcohort.listing import listed
+from cellcohort.listing import listed, several
 from cellcohort.missing import MISSING_LABEL, Missing, refuse_missing
 
 
@@ -230,7 +230,7 @@ def _hours(values: pd.Series) -> np.ndarray:
     hours = values.to_numpy(dtype=np.float64, na_value=np.nan)
     if np.isinf(hours).any():
         raise ValueError(
-            f"hours={values.name!r} is infinite in {int(np.isinf(hours).sum())} rows; correct or drop them."
+            f"hours={values.name!r} is infinite in {several(int(np.isinf(hours).sum()), 'row')}; correct or drop them."
         )
     if np.isnan(hours).all():
         raise ValueError(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import yaml
 
+from cellcohort.listing import several
+
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
@@ -49,7 +51,7 @@ def place(directory: Path) -> dict[str, Any]:
         if told := (config.get("logger") or {}).get("wandb"):
             return dict(told)
     raise ValueError(
-        f"none of the {len(files)} runs in {directory} was logged to W&B; train with logger=wandb, which is the "
+        f"none of {several(len(files), 'run')} in {directory} was logged to W&B; train with logger=wandb, which is the "
         "default, or compare them by scripts/compare.py, which needs no W&B."
     )
 

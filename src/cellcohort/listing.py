@@ -13,9 +13,10 @@ def listed(names: Iterable[Any], most: int = 20, show: Callable[[Any], str] = st
     return ", ".join(map(show, names[:most])) + rest
 
 
-def several(n: int, what: str, ending: str = "s") -> str:
-    """A number and what it counts, such as ``1 track`` or ``1,936 tracks``."""
-    return f"{n:,} {what}{'' if n == 1 else ending}"
+def several(n: int, what: str, plural: str | None = None) -> str:
+    """A number and what it counts, such as ``1 track``, ``1,936 tracks`` or ``2 batches``."""
+    ending = "es" if what.endswith("ch") else "s"
+    return f"{n:,} {what if n == 1 else plural or what + ending}"
 
 
 def joined(names: Sequence[str]) -> str:

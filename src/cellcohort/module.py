@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from torch import Tensor, nn
 
 from cellcohort.launch import check_place
+from cellcohort.listing import several
 from cellcohort.samples import Views
 from cellcohort.whole_number import whole_number
 
@@ -104,7 +105,7 @@ class ContrastiveModule(lightning.LightningModule):
         for name, value in (("mean", mean), ("std", std)):
             if value.shape != self.mean.shape or not bool(value.isfinite().all()):
                 raise ValueError(
-                    f"{name} has shape {tuple(value.shape)} and {int((~value.isfinite()).sum())} values that are not "
+                    f"{name} has shape {tuple(value.shape)} and {several(int((~value.isfinite()).sum()), 'value')} not "
                     f"finite; the inputs have {self.shape[0]} features, each with one finite number."
                 )
         constant = std <= 1e-6 * mean.abs()

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
+from cellcohort.listing import several
 from cellcohort.merging import MergeLabels, merged
 from cellcohort.missing import MISSING_LABEL, Missing, refuse_missing
 
@@ -211,7 +212,7 @@ def _check_rows(frame: pd.DataFrame, named: dict[str, str]) -> None:
     if len(twice):
         row = frame.iloc[twice[0]]
         raise ValueError(
-            f"{len(twice)} rows repeat the track and time of another row, such as track {row['track']} at "
+            f"{several(len(twice), 'row')} of the same track and time as another row, such as track {row['track']} at "
             f"{named['time']}={row[named['time']]}. Keep one of each, or map the column that tells the tracks apart."
         )
     if "lineage" in named:

@@ -14,6 +14,7 @@ from cellcohort.comparison import plots
 from cellcohort.comparison.pictures import Picture
 from cellcohort.comparison.table import BETTER, OPEN, UNTESTABLE, WORSE, Arm, rows_of
 from cellcohort.comparison.text import better, cells, head, interval, notes
+from cellcohort.listing import several
 from cellcohort.scores import MEANINGS
 
 MARKS = {BETTER: "▲ ", WORSE: "▼ ", OPEN: "○ ", UNTESTABLE: "· ", "reference": "◆ "}
@@ -111,15 +112,17 @@ def verdicts(table: pd.DataFrame, reference: str) -> list[str]:
         found = [f"{MARKS[kind]}{kind} on {', '.join(of[kind])}" for kind in (BETTER, WORSE) if of[kind]]
         if of[OPEN]:
             others = f"the other {len(of[OPEN])} scores" if len(of[OPEN]) > 1 else of[OPEN][0]
-            found.append(f"{MARKS[OPEN]}{OPEN} on {others if found else f'any of {len(rows)} scores'}")
+            found.append(
+                f"{MARKS[OPEN]}{OPEN} on {others if found or len(rows) == 1 else f'any of {len(rows)} scores'}"
+            )
         said.append(f"{strategy}, against {reference}: {'; '.join(found)}.")
     return said or ["Nothing was tested, so nothing can be said of any strategy."]
 
 
 def _about(arms: Sequence[Arm]) -> list[str]:
     runs = [run for arm in arms for run in arm.runs.values()]
-    steps = sorted({run.steps for run in runs})
-    return [f"{len(runs)} runs of {len(arms)} strategies, {', '.join(map(str, steps))} steps each."]
+    steps = ", ".join(several(n, "step") for n in sorted({run.steps for run in runs}))
+    return [f"{several(len(runs), 'run')} of {several(len(arms), 'strategy', 'strategies')}, {steps} each."]
 
 
 def _list(items: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.comparison.runs import LeftOut
+from cellcohort.listing import several
 
 HEAD = (
     "strategy",
@@ -54,8 +55,8 @@ def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) ->
     said = []
     if tested:
         said.append(
-            f"Differences are paired by seed; p-values are of {tested} paired t tests, corrected together (Holm) for "
-            "a chance of about 5 % of any false call in the whole table. Intervals hold each by itself."
+            f"Differences are paired by seed; p-values are of {several(tested, 'paired t test')}, corrected together "
+            "(Holm) for a chance of about 5 % of any false call in the whole table. Intervals hold each by itself."
         )
     else:
         said.append("Nothing was tested.")

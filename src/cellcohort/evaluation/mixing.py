@@ -12,6 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from cellcohort.cells import Column
 from cellcohort.evaluation.score import Held, Score, mean, noted
+from cellcohort.listing import several
 from cellcohort.sampling.keyed import key_of, uniform
 
 LISI_NEIGHBOURS = 90  # with scib-metrics' perplexity of a third of it, as Korsunsky et al. use it
@@ -154,7 +155,7 @@ def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, mos
     ]
     observed = mean(between)
     p = (1 + sum(value >= observed for value in drawn)) / (1 + permutations)
-    pairs = noted(f"mean over {len(between)} pairs", left_out=left_out)
+    pairs = noted(f"mean over {several(len(between), 'pair')}", left_out=left_out)
     shuffles = noted(f"{permutations} permutations of whole groups", left_out=left_out)
     return [Score(names[0][0], observed, False, n, pairs), Score(names[1][0], p, True, n, shuffles)]
 

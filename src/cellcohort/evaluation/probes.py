@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cellcohort.evaluation.score import Held, Score, mean, noted
+from cellcohort.listing import several
 
 Classify = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 Folds = list[tuple[np.ndarray, np.ndarray]]
@@ -105,8 +106,8 @@ def _condition(inputs: np.ndarray, held: Held, name: str, classify: Classify, ac
             n_rarest += int(np.sum(truth == rarest))
         else:
             lacks_rarest.append(str(label))
-    chance = f"chance {1 / len(there):.3g}; mean over {len(accuracy)} experiments"
-    of = f"recall of {condition.labels[rarest]}; mean over {len(recall)} experiments"
+    chance = f"chance {1 / len(there):.3g}; mean over {several(len(accuracy), 'experiment')}"
+    of = f"recall of {condition.labels[rarest]}; mean over {several(len(recall), 'experiment')}"
     return [
         Score(names[0], mean(accuracy), True, n, noted(chance, left_out=lacks)),
         Score(names[1], mean(recall), True, n_rarest, noted(of, left_out=lacks_rarest)),
@@ -144,7 +145,7 @@ def hours_scores(inputs: np.ndarray, held: Held) -> list[Score]:
             told = make_pipeline(StandardScaler(), Ridge()).fit(inputs[fit], hours[fit]).predict(inputs[rest])
             found.append((r2_score(hours[rest], told), mean_absolute_error(hours[rest], told)))
             n += len(rest)
-    said = noted(reason or f"mean over {len(found)} experiments", left_out=left_out)
+    said = noted(reason or f"mean over {several(len(found), 'experiment')}", left_out=left_out)
     return [
         Score("hours_r2_across", mean(r2 for r2, _ in found), True, n, said),
         Score("hours_mae_across", mean(mae for _, mae in found), False, n, noted("" if reason else "hours", said)),

@@ -17,6 +17,7 @@ from dask.distributed import Client, as_completed
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.changes import changes
+from cellcohort.listing import several
 from cellcohort.missing import Missing
 from cellcohort.preparation.layout import stored_order
 from cellcohort.preparation.plan import Plan, digest, sized
@@ -91,7 +92,8 @@ def prepare(
     row_bytes = 4 * int(np.prod(source.shape))  # of dense rows; sparse ones are fewer
     plan = sized(out.with_suffix(".partial"), len(order), row_bytes, chunk_rows, shard_rows, dataset_rows)
     shown = list(sizes.items())[:MOST_SHOWN]
-    print(f"{len(order):,} cells of shape {source.shape} in {len(sizes):,} strata", *map(_stratum, shown), sep="\n")
+    strata = several(len(sizes), "stratum", "strata")
+    print(f"{several(len(order), 'cell')} of shape {source.shape} in {strata}", *map(_stratum, shown), sep="\n")
     if len(shown) < len(sizes):
         print(f"            and {len(sizes) - len(shown):,} more")
     about = {

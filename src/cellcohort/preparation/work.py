@@ -14,6 +14,7 @@ from annbatch import write_sharded
 from scipy import sparse
 from zarr.codecs import BloscCodec, ZstdCodec
 
+from cellcohort.listing import several
 from cellcohort.preparation.plan import Plan
 from cellcohort.sources import Source
 from cellcohort.store import PATCHES
@@ -41,7 +42,7 @@ def cut(source: Source, plan: Plan, block: int) -> None:
     finite = np.isfinite(rows.data if sparse.issparse(rows) else rows)
     if not finite.all():
         raise ValueError(
-            f"{int((~finite).sum())} values that are missing or infinite in source rows {start} to {stop - 1}; fill "
+            f"{several(int((~finite).sum()), 'value')} missing or infinite in source rows {start} to {stop - 1}; fill "
             "them or drop these rows."
         )
     for dataset in np.unique(place // plan.dataset_rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cellcohort.listing import several
 from cellcohort.preview.finding import Finding
 from cellcohort.preview.layout import columns, lay_out
 from cellcohort.preview.survey import Survey
@@ -48,7 +49,7 @@ def wasteful(survey: Survey) -> Iterator[Finding]:
     if not any(columns(survey)):
         if len(sampler) % sampler.per_window == 0:
             return
-        why = f"an epoch of {len(sampler)} batches ends in a window, of which {sampler.per_window} can be cut"
+        why = f"an epoch of {several(len(sampler), 'batch')} ends in a window, of which {sampler.per_window} can be cut"
         change = f"Set batch_sampler.num_batches to a multiple of {sampler.per_window}."
     elif change:
         why = "the cells that it asks for are spread over many chunks"

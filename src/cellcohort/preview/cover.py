@@ -30,6 +30,6 @@ def cover(sampler: BatchSampler) -> str:
         )  # fmt: skip
     times = len(covering) / len(sampler)
     return (
-        f"batch_sampler.num_batches=cover makes an epoch of {several(len(covering), 'batch', 'es')} per rank, "
+        f"batch_sampler.num_batches=cover makes an epoch of {several(len(covering), 'batch')} per rank, "
         f"{times:.2f} times as long as now. {' '.join(covering.notes)}"
     )

@@ -183,4 +183,4 @@ def _overdrawn(survey: Survey) -> Iterator[Finding]:
 
 
 def _of_batches(survey: Survey, which: np.ndarray) -> str:
-    return f"{percent(which.mean())} of {survey.n_batches:,} batches"
+    return f"{percent(which.mean())} of {several(survey.n_batches, 'batch')}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
+from cellcohort.listing import several
 from cellcohort.preview.held import Held
 from cellcohort.preview.survey import Survey
 from cellcohort.preview.tables import both_ends, short
@@ -64,7 +65,7 @@ def shares(axes: Axes, held: Held) -> None:
     axes.set_xlim(left=0)
     axes.grid(axis="x", color="#EEEEEE")
     axes.set_axisbelow(True)
-    left_out = f" ({rest:,} more labels lie between)" if rest else ""
+    left_out = f" ({several(rest, 'more label')} between)" if rest else ""
     _dress(axes, f"{held.title}: share of a batch{left_out}", "% of the cells of a batch")
     _legend(axes)
 
@@ -86,7 +87,7 @@ def first_batches(axes: Axes, survey: Survey, held: Held, palette: int = 0) -> N
     axes.vlines(edges, 0, 100, color="white", lw=1)
     axes.set_xlim(-0.5, n - 0.5)
     axes.set_ylim(0, 100)
-    _dress(axes, f"{held.title}: the first {n} batches", "batch", "% of its cells")
+    _dress(axes, f"{held.title}: the first {several(n, 'batch')}", "batch", "% of its cells")
     _legend(axes)
 
 
@@ -111,7 +112,7 @@ def by_leader(axes: Axes, group: Held, held: Held) -> None:
         for (row, column), value in np.ndenumerate(values):
             text = "-" if np.isnan(value) else f"{value:.{digits}f}"
             axes.text(column, row, text, ha="center", va="center", fontsize=_SIZE - 1)
-    left_out = f" ({more_leaders + more:,} more labels left out)" if more_leaders + more else ""
+    left_out = f" ({several(more_leaders + more, 'more label')} left out)" if more_leaders + more else ""
     title = f"{held.title} in the batches of each {group.title}: mean %{left_out}"
     _dress(axes, title, f"red: less than {name}; blue: more")
 
@@ -139,7 +140,7 @@ def ranks(axes: Axes, survey: Survey) -> None:
     axes.set_xlim(-reach, reach)
     axes.axvline(0, color=TABLE, lw=0.8)
     axes.grid(axis="x", color="#EEEEEE")
-    title = f"ranks: the most unequal labels, over {survey.steps:,} steps"
+    title = f"ranks: the most unequal labels, over {several(survey.steps, 'step')}"
     _dress(axes, title, "share in the rank's batches, minus the mean of ranks (percentage points)")
     _legend(axes)
 

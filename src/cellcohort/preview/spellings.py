@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cellcohort.cells import Column
+from cellcohort.listing import several
 from cellcohort.preview.alike import alike, merge_option
 from cellcohort.preview.finding import Finding
 from cellcohort.sampling import BatchSampler
@@ -25,7 +26,7 @@ def spellings(sampler: BatchSampler, mergeable: bool) -> Iterator[Finding]:
         looks: list[str] = []
         for group in alike([label for label in column.labels if counts[label]]):
             kept = max(group, key=lambda label: counts[label])
-            told = [f"{label!r} ({counts[label]:,} cells)" for label in group]
+            told = [f"{label!r} ({several(counts[label], 'cell')})" for label in group]
             merged |= {label: kept for label in group if label != kept}
             looks.append(f"{' and '.join(told)}")
         if looks:

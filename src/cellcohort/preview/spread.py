@@ -68,18 +68,18 @@ def drift(survey: Survey) -> Iterator[Finding]:
         texts = [f"{group.names[code]} {percent(led[code])} instead of {percent(asked[code])}" for code in order]
     if not (texts or windows) or group is None:
         return
+    batches = several(survey.n_batches, "batch")
     change = "Draw more batches (batch_sampler.num_batches, trainer.max_epochs)"
     if survey.reading is None:
         yield Finding(
-            f"In the {survey.n_batches:,} batches measured, {group.title}s lead other shares than asked: "
-            f"{listed(texts, FEW)}.",
+            f"In the {batches} measured, {group.title}s lead other shares than asked: {listed(texts, FEW)}.",
             f"{change}: they come even over an epoch.",
         )
         return
     each = f"each rank's {survey.steps:,} come from {survey.steps / survey.reading.batches:.0f} windows or so"
     said = f": {listed(texts, FEW)}" if texts else ""
     yield Finding(
-        f"Few windows of chunks fit the {survey.n_batches:,} batches measured ({each}), so {group.title}s lead other "
+        f"Few windows of chunks fit the {batches} measured ({each}), so {group.title}s lead other "
         f"shares of them than asked{said}." if texts else
         f"Few windows of chunks fit an epoch ({each}), so not each {group.title} leads in every one.",
         f"{change}, over which it evens out.",

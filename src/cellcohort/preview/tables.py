@@ -153,7 +153,7 @@ def _times(survey: Survey) -> list[str]:
             ]
         )
     return [
-        f"TIME: {len(visited):,} of {several(len(times), 'time')} are focal in {survey.n_batches:,} batches",
+        f"TIME: {len(visited):,} of {several(len(times), 'time')} are focal in {several(survey.n_batches, 'batch')}",
         *grid(rows),
     ]
 
@@ -176,7 +176,7 @@ def _coverage(survey: Survey) -> list[str]:
             ]
         )
     lines = [
-        f"COVERAGE of one epoch, most to least sampled; a cell is drawn {survey.draws.max()} times at most",
+        f"COVERAGE of one epoch, most to least sampled; a cell is drawn {several(survey.draws.max(), 'time')} at most",
         *grid(rows),
     ]
     lines += [f"  … {len(rest):,} more between these."] if len(rest) else []
@@ -193,6 +193,6 @@ def _ranks(survey: Survey) -> list[str]:
         shares = [percent(share) for share in held.by_rank[:COLUMNS, code]]
         rows.append([f"{held.title} {held.names[code]}", *shares])
     steps = int((survey.common > 0).sum())
-    apart = f"share cells in {steps:,} of {survey.steps:,} steps" if steps else "share no cell within a step"
-    more = [f"  … {n - COLUMNS} more ranks."] if n > COLUMNS else []
+    apart = f"share cells in {steps:,} of {several(survey.steps, 'step')}" if steps else "share no cell within a step"
+    more = [f"  … {several(n - COLUMNS, 'more rank')}."] if n > COLUMNS else []
     return [f"RANKS: {n} see these shares of cells, and {apart}", *grid(rows), *more]

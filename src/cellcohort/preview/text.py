@@ -55,14 +55,16 @@ def _epoch(survey: Survey) -> Iterator[str]:
     sampler, ranks = survey.sampler, survey.sampler.world_size
     cut = f", cut to {survey.epoch_steps:,} by trainer.limit_train_batches" if survey.epoch_steps < len(sampler) else ""
     yield (
-        f"{several(len(sampler), 'batch', 'es')} of {sampler.batch_size} cells on each of "
+        f"{several(len(sampler), 'batch')} of {sampler.batch_size} cells on each of "
         f"{several(ranks, 'rank')}{cut}: {survey.epoch_steps * ranks * sampler.batch_size:,} draws, and "
         f"{sampler.n_cells:,} cells to draw."
     )
     all_of_it = (
-        "all of epoch 0" if survey.steps == survey.epoch_steps else f"the first {survey.steps:,} steps of epoch 0"
+        "all of epoch 0"
+        if survey.steps == survey.epoch_steps
+        else f"the first {several(survey.steps, 'step')} of epoch 0"
     )
-    yield f"Measured below: {survey.n_batches:,} batches, {all_of_it}; seed {sampler.seed}."
+    yield f"Measured below: {several(survey.n_batches, 'batch')}, {all_of_it}; seed {sampler.seed}."
 
 
 def _findings(found: Sequence[Finding]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Literal, Self
 import numpy as np
 
 from cellcohort.cells import CellTable
+from cellcohort.listing import several
 from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.batch import Asked, Batch
 from cellcohort.sampling.schedule import Schedule
@@ -116,8 +117,8 @@ class BatchSampler:
         if self._per_epoch is None and steps == 0:
             what, remedy = ("held-out cells", "a larger split.fraction") if self.fixed else ("cells", "set num_batches")
             raise ValueError(
-                f"{self._schedule.n_cells} {what} fill {n} batches of batch_size={self.batch_size}, fewer than "
-                f"world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or {remedy}."
+                f"{self._schedule.n_cells} {what} fill {several(n, 'batch')} of batch_size={self.batch_size}, fewer "
+                f"than world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or {remedy}."
             )
         self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
 
@@ -223,7 +224,7 @@ class BatchSampler:
         step = whole_number("step", state["step"], 0)
         if step > self.num_batches:
             raise ValueError(
-                f"state is at step {step}, but an epoch has {self.num_batches} batches; was it another run's?"
+                f"state is at step {step}, but an epoch has {several(self.num_batches, 'batch')}; was it another run's?"
             )
         self.epoch, self._first, self._fresh = whole_number("epoch", state["epoch"], 0), step, True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cellcohort.listing import several
 from cellcohort.sampling.chunk_sampler import ChunkSampler
 from cellcohort.sampling.one_by_one import OneByOne
 
@@ -39,8 +40,8 @@ class ChunksInOrder(ChunkSampler):
         one_pass = self._schedule.n_batches // world_size
         if self.num_batches > one_pass:
             raise ValueError(
-                f"num_batches={self.num_batches} is more than the {one_pass} batches per rank of one pass over the "
-                f"{len(self.cells)} cells; use at most these."
+                f"num_batches={self.num_batches} is more than the {several(one_pass, 'batch')} per rank of one pass "
+                f"over the {len(self.cells)} cells; use at most these."
             )
 
 

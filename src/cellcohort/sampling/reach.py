@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cellcohort.listing import several
 from cellcohort.sampling.rota import Rota
 
 EPOCHS = 4  # that are looked at
@@ -46,8 +47,8 @@ def unreached(
     if n := missed(rota, groups, per_rank, world_size):
         name = " x ".join([column] if isinstance(column, str) else column or ())
         yield (
-            f"in {n} of {EPOCHS * world_size} epochs (the first {EPOCHS} of {world_size} ranks) not each of "
-            f"{len(groups)} labels of {name} leads a batch: a rank has {per_rank} batches an epoch, cut from windows "
-            f"of {rota.n_batches} that are led by {rota.groups}. Over more epochs all lead in proportion; to have all "
-            "in each, use fewer ranks, more batches (num_batches), or a smaller batch_size or preload_nchunks."
+            f"in {n} of {EPOCHS * world_size} epochs (the first {EPOCHS} of {several(world_size, 'rank')}) not each of "
+            f"{len(groups)} labels of {name} leads a batch: a rank has {several(per_rank, 'batch')} an epoch, cut from "
+            f"windows of {rota.n_batches} that are led by {rota.groups}. Over more epochs all lead in proportion; to "
+            "have all in each, use fewer ranks, more batches (num_batches), or a smaller batch_size or preload_nchunks."
         )

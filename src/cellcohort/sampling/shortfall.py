@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cellcohort.cells import Column
-from cellcohort.listing import listed
+from cellcohort.listing import listed, several
 from cellcohort.sampling.quota import BOTH, LEAKED, Quota
 from cellcohort.sampling.strata import Strata
 
@@ -48,13 +48,14 @@ def shortfalls(
         own = batch_size - leak
         if own > size.sum():
             messages.append(
-                f"{size.sum()} cells{where} for {own:g} places in each of its batches: cells come repeatedly."
+                f"{several(size.sum(), 'cell')}{where} for {own:g} places in each of its batches: cells come "
+                "repeatedly."
             )
             continue
         for level, (column, share) in enumerate(shares):
             messages += _uneven(column, share, strata.levels[label, level], size, own, where)
     left = len(messages) - MOST_MESSAGES
-    return (*messages[:MOST_MESSAGES], *([f"and {left} more shortfalls of this kind."] if left > 0 else []))
+    return (*messages[:MOST_MESSAGES], *([f"and {several(left, 'more shortfall')} of this kind."] if left > 0 else []))
 
 
 def _uneven(
@@ -74,7 +75,7 @@ def _uneven(
         )
     if few:
         counts = ", ".join(f"{have[c]:.0f} of {column.labels[c]!r} for {asked[c]:.1f} places" for c in few[:5])
-        more = f" and {len(few) - 5} more labels" if len(few) > 5 else ""
+        more = f" and {several(len(few) - 5, 'more label')}" if len(few) > 5 else ""
         messages.append(f"few cells of {column.name}{where}: {counts}{more}; other labels take these places.")
     return messages
 

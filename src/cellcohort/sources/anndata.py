@@ -17,7 +17,7 @@ import pandas as pd
 import zarr
 from scipy import sparse
 
-from cellcohort.listing import listed
+from cellcohort.listing import listed, several
 
 PROVENANCE = ("source_file", "source_row")
 
@@ -136,7 +136,7 @@ class _File:
             rows = rows.astype(np.float32)
         values = rows.data if self.sparse else rows
         for wrong, what, remedy in (
-            (~np.isfinite(values), "that are missing or infinite", "fill them, or drop these rows"),
+            (~np.isfinite(values), "missing or infinite", "fill them, or drop these rows"),
             (
                 values.astype(np.float64) != given if given.dtype.kind in "iu" else np.zeros(0, bool),
                 "that 32 bits would round, which hold whole numbers up to 16,777,216",
@@ -148,7 +148,7 @@ class _File:
                 row = np.searchsorted(rows.indptr, place, "right") - 1 if self.sparse else place // rows.shape[1]
                 which = listed(start + np.unique(row), 5)
                 raise ValueError(
-                    f"{self.path}: {len(place)} values {what}, in rows {which} of {self.element}; {remedy}."
+                    f"{self.path}: {several(len(place), 'value')} {what}, in rows {which} of {self.element}; {remedy}."
                 )
         return rows
 
@@ -196,7 +196,9 @@ def _looked_at(path: Path, layer: str | None) -> _File:
     if not features:
         raise ValueError(f"{path}: {element} has no columns, so there is nothing to store. Set source.layer.")
     if len(set(features)) < len(features):
-        raise ValueError(f"{path}: {len(features) - len(set(features))} feature names repeat; make them unique.")
+        raise ValueError(
+            f"{path}: {several(len(features) - len(set(features)), 'feature name')} used again; make them unique."
+        )
     return _File(path, element, int(shape[0]), features, kind == "csr_matrix")
 
 

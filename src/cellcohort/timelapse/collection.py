@@ -11,6 +11,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from cellcohort.listing import several
+
 NEEDED = ("name", "tracks", "conditions", "interval_minutes", "channels")
 OPTIONAL = ("plate", "start_hours", "include", "exclude")
 
@@ -168,7 +170,9 @@ def _conditions(value: Any, name: str) -> dict[str, tuple[str, ...]]:
         for well in wells:
             of.setdefault(well, []).append(label)
     if clash := [f"{well} ({' and '.join(labels)})" for well, labels in of.items() if len(labels) > 1]:
-        raise ValueError(f"{len(clash)} wells of {name} have two conditions: {', '.join(clash)}; give each one.")
+        raise ValueError(
+            f"{several(len(clash), 'well')} of {name} in two conditions: {', '.join(clash)}; give each one."
+        )
     return conditions
 
 

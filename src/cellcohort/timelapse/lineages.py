@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from cellcohort.listing import several
+
 
 def lineages(rows: pd.DataFrame) -> pd.DataFrame:
     """The tracks of one experiment, with their mothers and families.
@@ -36,7 +38,7 @@ def lineages(rows: pd.DataFrame) -> pd.DataFrame:
     if len(mixed):
         row = rows.iloc[mixed[0]]
         raise ValueError(
-            f"{len(np.unique(key[mixed], axis=0))} tracks have more than one parent_track_id, such as track "
+            f"{several(len(np.unique(key[mixed], axis=0)), 'track')} with more than one parent_track_id, such as track "
             f"{row['track_id']} of {row['position']}; give each one."
         )
     of = pd.MultiIndex.from_frame(tracks[["field", "track_id"]])
@@ -48,8 +50,8 @@ def lineages(rows: pd.DataFrame) -> pd.DataFrame:
     if len(early):
         example = tracks.iloc[early[0]]
         raise ValueError(
-            f"{len(early)} tracks begin before their mother ends, such as track {example['track_id']}, whose "
-            f"parent_track_id is {example['parent_track_id']}; is 0 meant for none? Leave it empty there."
+            f"{several(len(early), 'track')} beginning before the mother ends, such as track {example['track_id']}, "
+            f"whose parent_track_id is {example['parent_track_id']}; is 0 meant for none? Leave it empty there."
         )
     orphan = (mother < 0) & (tracks["parent_track_id"] >= 0).to_numpy()
     family = np.arange(len(tracks))

@@ -8,7 +8,7 @@ from typing import Any
 
 from iohub.ngff import Plate, open_ome_zarr
 
-from cellcohort.listing import listed
+from cellcohort.listing import listed, several
 from cellcohort.timelapse.collection import Experiment
 from cellcohort.timelapse.fields import Field, stamp
 
@@ -29,17 +29,17 @@ def fields_of(experiment: Experiment) -> list[Field]:
         positions = dict(plate.positions())
         wells = sorted({name.rpartition("/")[0] for name in positions})
         mapped = [well for of_one in experiment.conditions.values() for well in of_one]
-        _check_there(experiment, "conditions", mapped, wells, "wells")
-        _check_there(experiment, "include", experiment.include or (), positions, "positions")
-        _check_there(experiment, "exclude", experiment.exclude, positions, "positions")
+        _check_there(experiment, "conditions", mapped, wells, "well")
+        _check_there(experiment, "include", experiment.include or (), positions, "position")
+        _check_there(experiment, "exclude", experiment.exclude, positions, "position")
         used = {name: position for name, position in positions.items() if experiment.uses(name)}
         if not used:
             raise ValueError(f"include and exclude leave no position of {experiment.name}; it has {listed(positions)}.")
         bare = [name for name in used if name.rpartition("/")[0] not in mapped]
         if bare:
             raise ValueError(
-                f"{len(bare)} positions of {experiment.name} are in wells without a condition: {listed(bare)}. Name "
-                "the wells in `conditions`, these positions in `exclude`, or those to use in `include`."
+                f"{several(len(bare), 'position')} of {experiment.name} in wells without a condition: {listed(bare)}. "
+                "Name the wells in `conditions`, these positions in `exclude`, or those to use in `include`."
             )
         return [_field(experiment, name, position) for name, position in sorted(used.items())]
     finally:
@@ -109,6 +109,6 @@ def _stamp(array: Path) -> str:
 def _check_there(experiment: Experiment, key: str, named: Sequence[str], there: Iterable[str], what: str) -> None:
     if absent := [name for name in named if name not in there]:
         raise ValueError(
-            f"{key} of {experiment.name} names {len(absent)} {what} that the plate lacks: {listed(absent)}; it has "
-            f"{listed(there)}."
+            f"{key} of {experiment.name} names {several(len(absent), what)} that the plate lacks: {listed(absent)}; it "
+            f"has {listed(there)}."
         )

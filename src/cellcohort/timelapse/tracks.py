@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cellcohort.listing import listed
+from cellcohort.listing import listed, several
 from cellcohort.table import read_table
 from cellcohort.timelapse.collection import Experiment
 from cellcohort.timelapse.fields import Field
@@ -113,10 +113,10 @@ def _used(table: pd.DataFrame, experiment: Experiment, fields: Sequence[Field]) 
     counts = table["position"].astype(str).value_counts()
     lost = {str(name): int(n) for name, n in counts.items() if name not in names and experiment.uses(str(name))}
     if lost:
-        lost_ones = listed(f"{name} ({n} rows)" for name, n in lost.items())
+        lost_ones = listed(f"{name} ({several(n, 'row')})" for name, n in lost.items())
         raise ValueError(
-            f"tracks of {experiment.name} are in {len(lost)} positions that have no image: {lost_ones}; the plate has "
-            f"{listed(sorted(names))}. Correct the column `position`, or name those to use in `include`."
+            f"tracks of {experiment.name} are in {several(len(lost), 'position')} without an image: {lost_ones}; "
+            f"the plate has {listed(sorted(names))}. Correct the column `position`, or name those to use in `include`."
         )
     table["position"] = table["position"].astype(str)
     return table["position"].isin(names).to_numpy()
@@ -179,6 +179,6 @@ def _check_once(table: pd.DataFrame, experiment: Experiment) -> None:
     if twice.any():
         row = table[twice].iloc[0]
         raise ValueError(
-            f"{int(twice.sum())} rows of {experiment.name} repeat the track and frame of another row, such as track "
-            f"{row['track_id']} of {row['position']} at t={row['t']}; keep one of each."
+            f"{several(int(twice.sum()), 'row')} of {experiment.name} of the same track and frame as another row, such "
+            f"as track {row['track_id']} of {row['position']} at t={row['t']}; keep one of each."
         )

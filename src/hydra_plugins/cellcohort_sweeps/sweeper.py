@@ -18,7 +18,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException, ConfigCompositionException
 from omegaconf import OmegaConf, open_dict
 
-from cellcohort.listing import listed
+from cellcohort.listing import listed, several
 from cellcohort.run import FINISHED, digest, set_aside
 
 NAMED_ANYWAY = ("sampler", "seed", "run_name")  # a run name tells them without being asked
@@ -71,7 +71,10 @@ class ResumableSweeper(BasicSweeper):
         with _alone(directory), _wandb_group(directory.name):
             OmegaConf.save(self.config, directory / "multirun.yaml")
             waiting = _unfinished(jobs, directory, getattr(self.launcher, "world_size", 1))
-            print(f"sweep: {directory} ({len(jobs)} jobs, {len(jobs) - len(waiting)} finished before)", flush=True)
+            print(
+                f"sweep: {directory} ({several(len(jobs), 'job')}, {len(jobs) - len(waiting)} finished before)",
+                flush=True,
+            )
             if not waiting:
                 return []
             results, failed = launched(self.launcher, waiting, directory)
@@ -236,7 +239,7 @@ def _wandb_group(name: str) -> Iterator[None]:
 
 
 def _report(failed: Mapping[str, BaseException], directory: Path, n_jobs: int) -> str:
-    lines = [f"{len(failed)} of {n_jobs} jobs failed:"]
+    lines = [f"{len(failed)} of {several(n_jobs, 'job')} failed:"]
     for name, error in failed.items():
         kept = sorted((directory / name).glob("error-rank*.txt"), key=os.path.getmtime)  # the first is the cause
         said = f"  {name}: {type(error).__name__}: {' '.join(str(error).split())}"
