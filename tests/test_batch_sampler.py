@@ -24,6 +24,7 @@ from tables import table
 
 FRAME = table({("a", "mock"): 40, ("a", "drug"): 20, ("b", "mock"): 30, ("b", "drug"): 10})
 CELLS = CellTable.from_frame(FRAME)
+HELD_OUT = "^validation batches, drawn from 100 held-out cells: "
 
 
 @pytest.mark.parametrize(
@@ -102,14 +103,31 @@ def test_no_hours() -> None:
         ({"batch_size": 10, "seed": 2**64}, r"seed=18446744073709551616 is out of range"),
         ({"batch_size": 10, "num_batches": 0}, r"num_batches=0 is out of range"),
         ({"batch_size": 10, "num_batches": "covr"}, r"num_batches='covr' is not a choice; .* 'cover', or null"),
-        ({"batch_size": 101, "fixed": True}, r"held-out cells, 100; .* batch_sampler\.batch_size, .* split\.fraction"),
-        ({"batch_size": 60, "world_size": 2, "fixed": True}, r"100 held-out cells fill 1 .* a larger split\.fraction"),
+        (
+            {"batch_size": 101, "fixed": True},
+            HELD_OUT + r"a batch of 101 .* \(validation_sampler\.batch_size\).* split\.fraction",
+        ),
+        ({"batch_size": 60, "world_size": 2, "fixed": True}, HELD_OUT + r"100 cells fill 1 .* split\.fraction"),
         ({"batch_size": 10, "scope": "node"}, r"scope='node' is not a choice"),
     ],
 )
 def test_sampler_refuses_bad_values(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BatchSampler(CELLS, {}, **options)  # type: ignore[arg-type]
+
+
+def test_labels_that_held_out_cells_lack_are_told_as_theirs() -> None:
+    axes = {"c": ConditionBalanced({"mock": 1, "drug": 1, "rare": 1})}
+    with pytest.raises(ValueError, match=HELD_OUT + r".*'rare', which no cell has.*validation_sampler"):
+        BatchSampler(CELLS, axes, 10, fixed=True)
+    with pytest.raises(ValueError, match=r"^ratio names 'rare'"):
+        BatchSampler(CELLS, axes, 10)
+
+
+def test_what_held_out_cells_cannot_give_is_told_as_theirs() -> None:
+    few = {"c": ConditionBalanced({"mock": 1, "drug": 3})}
+    with pytest.warns(ShortfallWarning, match="^validation batches: few cells of condition"):
+        BatchSampler(CELLS, few, 60, fixed=True)
 
 
 def test_cells_left_out_do_not_count() -> None:

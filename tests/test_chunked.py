@@ -649,6 +649,17 @@ def test_options_that_cannot_be_are_refused_with_numbers(options: dict[str, Any]
     assert all(word in str(error.value) for word in said)
 
 
+def test_a_window_that_does_not_fit_the_held_out_cells_is_told_as_theirs() -> None:
+    held_out = CELLS.take(np.arange(5 * CHUNK))
+    with pytest.raises(
+        ValueError,
+        match=rf"validation batches, drawn from {5 * CHUNK} held-out cells: a window of preload_nchunks=6 is larger "
+        r"than the 5 chunks .*; use validation_sampler\.preload_nchunks=5 at most",
+    ):
+        ChunksShuffled(held_out, None, CHUNK, CHUNK, 6, fixed=True)
+    assert ChunksShuffled(held_out, None, CHUNK, CHUNK, 5, fixed=True).per_window == 5
+
+
 def test_batches_that_no_window_holds_are_refused_with_what_would_do() -> None:
     frame = pd.DataFrame({"experiment": "e", "condition": ["rare" if i % 50 == 0 else "common" for i in range(8000)]})
     cells = CellTable.from_frame(frame, hours=None)

@@ -175,7 +175,8 @@ def test_the_preview_takes_missing_labels_as_training_does(tmp_path: Path) -> No
     with pytest.raises(InstantiationException, match=r"data\.missing=label"):
         instantiate(made().data)
     with pytest.raises(
-        InstantiationException, match=r"larger than the number of held-out cells, \d+; .*split\.fraction"
+        InstantiationException,
+        match=r"validation batches, drawn from \d+ held-out cells: a batch of 60 .*split\.fraction",
     ):
         training_cells(made("data.missing=label", "batch_sampler.batch_size=60"))
     config = made("data.missing=label")

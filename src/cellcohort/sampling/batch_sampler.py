@@ -15,6 +15,7 @@ from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.batch import Asked, Batch
 from cellcohort.sampling.schedule import Schedule
 from cellcohort.sampling.shortfall import ShortfallWarning
+from cellcohort.sampling.validation import told_as_validation
 from cellcohort.whole_number import whole_number
 
 
@@ -86,17 +87,15 @@ class BatchSampler:
             choices = "a whole number >= 1, 'cover', or null (None), which is as many as the cells fill"
             raise ValueError(f"num_batches={num_batches!r} is not a choice; use {choices}.")
         self._per_epoch = num_batches if num_batches in (None, "cover") else whole_number("num_batches", num_batches, 1)
-        if fixed and self.batch_size > len(cells):
-            raise ValueError(
-                f"a batch of {batch_size} cells is larger than the number of held-out cells, {len(cells)}; use a "
-                "smaller batch_sampler.batch_size, or hold out more cells with split.fraction."
-            )
-        self._schedule = self._plan(whole_number("world_size", world_size, 1))
-        self._take_place(rank, world_size)
+        whole_number("world_size", world_size, 1)
+        with told_as_validation(fixed, len(cells)):
+            self._schedule = self._plan(world_size)
+            self._take_place(rank, world_size)
         self.warnings = self._shortfalls()
         if self.rank == 0:
+            whose = "validation batches: " if fixed else ""
             for message in self.warnings:
-                warnings.warn(message, ShortfallWarning, stacklevel=2)
+                warnings.warn(whose + message, ShortfallWarning, stacklevel=2)
 
     def _plan(self, world_size: int) -> Schedule:
         return Schedule(
@@ -115,10 +114,9 @@ class BatchSampler:
         ranks = 1 if self.scope == "global" else world_size
         steps = -(-n // ranks) if self._per_epoch == "cover" else n // ranks
         if self._per_epoch is None and steps == 0:
-            what, remedy = ("held-out cells", "a larger split.fraction") if self.fixed else ("cells", "set num_batches")
             raise ValueError(
-                f"{self._schedule.n_cells} {what} fill {several(n, 'batch')} of batch_size={self.batch_size}, fewer "
-                f"than world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or {remedy}."
+                f"{self._schedule.n_cells} cells fill {several(n, 'batch')} of batch_size={self.batch_size}, fewer "
+                f"than world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or set num_batches."
             )
         self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
 

@@ -18,6 +18,7 @@ from cellcohort.sampling.layouts import chunks_of_batches
 from cellcohort.sampling.load import load_of
 from cellcohort.sampling.one_by_one import OneByOne
 from cellcohort.sampling.reach import place_of
+from cellcohort.sampling.validation import told_as_validation
 from cellcohort.whole_number import whole_number
 
 
@@ -85,7 +86,8 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             whole_number("num_batches", num_batches, 1)
         self.chunk_size = whole_number("chunk_size", chunk_size, 1)
         self.preload_nchunks = whole_number("preload_nchunks", preload_nchunks, 1)
-        self._check_sizes(cells, whole_number("batch_size", batch_size, 1))
+        with told_as_validation(fixed, len(cells)):
+            self._check_sizes(cells, whole_number("batch_size", batch_size, 1))
         super().__init__(cells, axes, batch_size, seed, rank, world_size, "rank", num_batches, fixed)
 
     def _check_sizes(self, cells: CellTable, batch_size: int) -> None:
@@ -103,8 +105,8 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             most = in_store // step * step
             change = f"batch_sampler.preload_nchunks={most} at most" if most else "a smaller batch_size"
             raise ValueError(
-                f"a window of preload_nchunks={self.preload_nchunks} is larger than the store, which has {in_store} "
-                f"chunks of {self.chunk_size} rows; use {change}, or smaller chunks."
+                f"a window of preload_nchunks={self.preload_nchunks} is larger than the {in_store} chunks of "
+                f"{self.chunk_size} rows up to the last of the cells; use {change}, or smaller chunks."
             )
 
     def _one_by_one(self, shuffle: bool) -> OneByOne:
