@@ -105,9 +105,9 @@ def test_no_hours() -> None:
         ({"batch_size": 10, "num_batches": "covr"}, r"num_batches='covr' is not a choice; .* 'cover', or null"),
         (
             {"batch_size": 101, "fixed": True},
-            HELD_OUT + r"a batch of 101 .* \(validation_sampler\.batch_size\).* split\.fraction",
+            HELD_OUT + r"a batch of 101 .* \(validation_sampler\.batch_size\).*split\.fraction",
         ),
-        ({"batch_size": 60, "world_size": 2, "fixed": True}, HELD_OUT + r"100 cells fill 1 .* split\.fraction"),
+        ({"batch_size": 60, "world_size": 2, "fixed": True}, HELD_OUT + r"100 cells fill 1 .*split\.fraction"),
         ({"batch_size": 10, "scope": "node"}, r"scope='node' is not a choice"),
     ],
 )
