@@ -50,7 +50,7 @@ def test_axes_refuse_bad_values(make: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("axis", "message"),
     [
-        (ExperimentAware(weights={"a": 1, "c": 1}), r"weights names 'c', which no cell has; .* are 'a', 'b'"),
+        (ExperimentAware(weights={"a": 1, "c": 1}), r"names 'c', which no cell has\. The labels .* are 'a', 'b'"),
         (ExperimentAware(weights={"a": 1}), r"weights says nothing of 'b'"),
         (ExperimentAware(weights={"a": 1, "b": -1}), r"found \{'b': -1\}"),
         (ExperimentAware(weights={"a": 1, "b": float("nan")}), r"found \{'b': nan\}"),
@@ -70,7 +70,7 @@ def test_axes_that_do_not_fit_the_table(axis: object, message: str) -> None:
 
 def test_number_and_text_are_different_labels() -> None:
     cells = CellTable.from_frame(FRAME.assign(experiment=(FRAME.experiment == "b").astype(int)))
-    with pytest.raises(ValueError, match=r"names '0', '1', which no cell has; .* are 0, 1"):
+    with pytest.raises(ValueError, match=r"names '0', '1', which .*\. Did you mean 0, 1 \(a number and .* are 0, 1"):
         BatchSampler(cells, {"x": ExperimentAware(weights={"0": 1, "1": 1})}, 10)
 
 

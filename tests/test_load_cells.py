@@ -193,11 +193,14 @@ def test_the_preview_takes_missing_labels_as_training_does(tmp_path: Path) -> No
     [
         (
             {"drug": {"a": "b"}},
-            "merge_labels has 'drug', which is no column of labels; it may have experiment, condition, .*dose",
+            "merge_labels has 'drug', which is no column of labels. It may have experiment, condition, .*dose",
         ),
         ({"time": {1: 0}}, "merge_labels has 'time', which is no column of labels"),
-        ({"condition": {"Gim": "Gem"}}, r"merge_labels.condition renames 'Gim', which no row has; .*'GEM'"),
-        ({"dose": {"1": 0}}, "renames '1', which no row has; the labels are .*different labels"),
+        ({"condition": {"Gim": "Gem"}}, r"renames 'Gim', which no row has\. Did you mean 'Gem'\? The labels .*'GEM'"),
+        ({"condition": {"mok": "GEM", "xyz": "GEM"}}, r"'mok', 'xyz', which no row has\. Did you mean 'mock'\? .*\.$"),
+        ({"condition": {"xyz": "GEM"}}, r"'xyz', which no row has\. The labels are 'gem ', [^(]*$"),
+        ({"conditon": {"GEM": "Gem"}}, r"no column of labels\. Did you mean 'condition'\? It may have"),
+        ({"dose": {"1": 0}}, r"Did you mean 1(\.0)? \(a number and the text .*different labels\)\? The labels are"),
     ],
 )
 def test_a_merge_that_cannot_be_is_refused(tmp_path: Path, merge: dict[str, Any], message: str) -> None:

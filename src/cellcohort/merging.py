@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cellcohort.listing import listed
+from cellcohort.listing import listed, meant
 
 MergeLabels = Mapping[str, Mapping[Any, Any]] | None
 
@@ -45,13 +45,16 @@ def merged(
         name = columns.get(key, key)
         if name not in table.columns or name in numbers:
             there = dict.fromkeys([*columns, *table.columns.difference(list(numbers), sort=False)])
-            raise ValueError(f"merge_labels has {key!r}, which is no column of labels; it may have {listed(there)}.")
+            raise ValueError(
+                f"merge_labels has {key!r}, which is no column of labels. {meant([key], list(there))}It may have "
+                f"{listed(there)}."
+            )
         codes, uniques = pd.factorize(table[name])
         labels = uniques.tolist()
         if absent := [label for label in new_names if label not in labels]:
             raise ValueError(
-                f"merge_labels.{key} renames {', '.join(map(repr, absent))}, which no row has; the labels are "
-                f"{listed(labels, show=repr)} (a number and the text of a number are different labels)."
+                f"merge_labels.{key} renames {listed(absent, show=repr)}, which no row has. {meant(absent, labels)}"
+                f"The labels are {listed(labels, show=repr)}."
             )
         renamed = [new_names.get(label, label) for label in labels]
         distinct = list(dict.fromkeys(renamed))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cellcohort.cells import CellTable, Column
-from cellcohort.listing import listed
+from cellcohort.listing import listed, meant
 
 
 class Axis(ABC):
@@ -101,9 +101,8 @@ def weights_by_label(option: str, given: Mapping[Hashable, float], column: Colum
     unknown = [label for label in given if label not in present]
     if unknown:
         raise ValueError(
-            f"{option} names {listed(unknown, show=repr)}, which no cell has; the labels of {column.name!r} are "
-            f"{listed(present, show=repr)}. "
-            "Correct the name (a number and the text of a number are different labels)."
+            f"{option} names {listed(unknown, show=repr)}, which no cell has. {meant(unknown, present)}"
+            f"The labels of {column.name!r} are {listed(present, show=repr)}; correct the name."
         )
     forgotten = [label for label in present if label not in given]
     if forgotten:
