@@ -414,7 +414,12 @@ def test_files_must_have_the_same_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"group_by": ["plate"]}, r"group_by names 'plate', .* columns experiment, .* prepare\.group_by"),
+        (
+            {"group_by": ["plate"]},
+            r"prepare\.group_by names 'plate', .* columns experiment, .* prepare\.group_by=\[\] for",
+        ),
+        ({"group_by": ["experiment", "track", "experiment"]}, r"prepare\.group_by=\[.*names 'experiment' twice; name"),
+        ({"group_by": None}, r"prepare\.group_by=None must be a list of columns; use prepare\.group_by=\[\]"),
         ({"together": "family"}, "together names 'family', but the cells have the columns experiment"),
         ({"chunk_rows": 24}, "a file holds whole chunks"),
         ({"dataset_rows": 100}, "dataset_rows=100 must be a multiple of chunk_rows=16"),
@@ -423,7 +428,7 @@ def test_files_must_have_the_same_features(tmp_path: Path) -> None:
         ({"seed": -1}, "seed=-1"),
         ({"seed": 1.5}, "seed=1.5"),
         ({"chunk_rows": 16.0}, "chunk_rows=16.0"),
-        ({"group_by": "plate"}, r"group_by='plate' must be a list of columns; use \[plate\]"),
+        ({"group_by": "plate"}, r"group_by='plate' must be a list of columns; use prepare\.group_by=\[plate\]"),
     ],
 )
 def test_options_out_of_range_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
@@ -431,6 +436,20 @@ def test_options_out_of_range_are_refused(tmp_path: Path, options: dict[str, Any
     with pytest.raises(ValueError, match=said):
         prepare(source, **{"out": tmp_path / "out.zarr", **SMALL, **options})
     assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("missing", ["error", "label"])
+@pytest.mark.parametrize("options", [{"group_by": ["experiment", "condition"]}, {"together": "condition"}])
+def test_a_column_that_only_some_files_have_is_refused(tmp_path: Path, options: dict[str, Any], missing: Any) -> None:
+    write(cells(30), tmp_path / "a.h5ad")
+    other = cells(30)
+    other.obs = other.obs.rename(columns={"condition": "Condition"})
+    write(other, tmp_path / "b.h5ad")
+    source = AnnDataFiles(str(tmp_path / "*.h5ad"))
+    said = r"names 'condition', .*in \S*b\.h5ad, as .*mean 'Condition'\? .*Condition.*all files have: experiment"
+    with pytest.raises(ValueError, match=said):
+        prepare(source, tmp_path / "out.zarr", **SMALL | {"group_by": ["experiment"], "missing": missing} | options)
+    assert len(stored_order(source.obs, ["experiment", "source_file"], columns=source.columns)[0]) == 60
 
 
 def test_cells_without_a_label_are_refused_or_a_stratum_of_their_own(

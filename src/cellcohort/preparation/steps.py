@@ -88,7 +88,7 @@ def prepare(
         raise ValueError(f"out={out} must name the directory to write, ending in .zarr, such as outputs/cells.zarr.")
     whole_number("threads", threads, 1)
     out = Path(out)
-    order, sizes = stored_order(source.obs, group_by, together, seed, missing)
+    order, sizes = stored_order(source.obs, group_by, together, seed, missing, source.columns)
     row_bytes = 4 * int(np.prod(source.shape))  # of dense rows; sparse ones are fewer
     plan = sized(out.with_suffix(".partial"), len(order), row_bytes, chunk_rows, shard_rows, dataset_rows)
     shown = list(sizes.items())[:MOST_SHOWN]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import pandas as pd
@@ -22,6 +23,8 @@ class Source(Protocol):
         Names along the first axis of an input, where they have names.
     obs : pandas.DataFrame
         One row per cell, with "source_file" and "source_row" to find it again.
+    columns : dict of str to sequence of str
+        The columns of obs that each file has; `obs` has missing values where a file lacks a column of another.
     fingerprint : dict of str to object
         Changes when what :meth:`read` gives may have changed; by option or file, so that it can be said which.
     """
@@ -37,6 +40,9 @@ class Source(Protocol):
 
     @property
     def obs(self) -> pd.DataFrame: ...
+
+    @property
+    def columns(self) -> dict[str, Sequence[str]]: ...
 
     @property
     def fingerprint(self) -> dict[str, Any]: ...

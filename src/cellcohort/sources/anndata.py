@@ -78,6 +78,10 @@ class AnnDataFiles:
             self._obs = obs
         return self._obs
 
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        return {str(file.path): file.columns for file in self._files}
+
     def _check_types(self, name: str, parts: list[pd.DataFrame]) -> None:
         """Refuse a column that is of numbers in some files and of text in others."""
         kinds = {pd.api.types.is_numeric_dtype(part[name]): i for i, part in enumerate(parts) if name in part}
@@ -109,6 +113,7 @@ class _File:
     rows: int
     features: list[str]
     sparse: bool
+    columns: list[str]
 
     def labels(self) -> pd.DataFrame:
         with _opened(self.path) as group:
@@ -188,6 +193,7 @@ def _looked_at(path: Path, layer: str | None) -> _File:
             raise ValueError(f"{path}: {element} is stored by columns (csc); write it by rows, X = X.tocsr().")
         shape = group[element].attrs["shape"] if kind == "csr_matrix" else group[element].shape
         labels, features = (_index_of(group[name]) for name in ("obs", "var"))
+        columns = [str(name) for name in group["obs"].attrs["column-order"]]
     if len(labels) != shape[0] or len(features) != shape[1]:
         raise ValueError(
             f"{path}: {element} has {shape[0]} rows and {shape[1]} columns, but obs has {len(labels)} rows and var "
@@ -199,7 +205,7 @@ def _looked_at(path: Path, layer: str | None) -> _File:
         raise ValueError(
             f"{path}: {several(len(features) - len(set(features)), 'feature name')} used again; make them unique."
         )
-    return _File(path, element, int(shape[0]), features, kind == "csr_matrix")
+    return _File(path, element, int(shape[0]), features, kind == "csr_matrix", columns)
 
 
 def _index_of(group: Any) -> list[str]:

@@ -53,6 +53,10 @@ class Patches:
         return chunks.stamps(chain.from_iterable(keys))
 
     @property
+    def columns(self) -> dict[str, list[str]]:
+        return {type(self._samples).__name__: self.obs.columns.tolist()}
+
+    @property
     def obs(self) -> pd.DataFrame:
         cells = self._samples.cells
         labels = {}
