@@ -278,6 +278,17 @@ def test_patches_of_images_that_were_written_anew_are_others(tmp_path: Path) -> 
     assert fingerprint() != before
 
 
+def test_how_other_patches_were_made_is_told(tmp_path: Path) -> None:
+    collection, patch = two_plates(tmp_path), (1, 16, 16)
+    prepare(Patches(load_timelapse(collection, patch=patch)), tmp_path / "out.zarr", **SMALL)
+    with pytest.warns(UserWarning, match="border='drop' left out"):
+        dropped = load_timelapse(collection, patch=patch, border="drop")
+    plain = load_timelapse(collection, patch=patch, normalise="none")
+    for made, said in ((plain, "source normalise: position -> none"), (dropped, "source border: clamp -> drop")):
+        with pytest.raises(ValueError, match=rf"What has changed: .*{said}.*\(then -> now\)"):
+            prepare(Patches(made), tmp_path / "out.zarr", **SMALL)
+
+
 def test_strata_that_are_many_are_not_all_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
     prepare(source, tmp_path / "out.zarr", ["track"], **SMALL)

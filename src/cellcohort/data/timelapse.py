@@ -115,6 +115,7 @@ def load_timelapse(
         augment,
         cache_megabytes * 2**20,
         seed,
+        made_with={"normalise": normalise, "border": border},
     )
 
 

@@ -41,8 +41,9 @@ class Patches:
         found = hashlib.sha256(labels.tobytes())
         found.update(self._samples.recorded(spread).tobytes())
         found.update(repr(self._images()).encode())
+        options = self._samples.made_with if isinstance(self._samples, TimelapsePatches) else {}
         kind = type(self._samples).__name__
-        return {"kind": kind, "shape": list(self.shape), "labels and images": found.hexdigest()[:16]}
+        return {"kind": kind, "shape": list(self.shape), **options, "labels and images": found.hexdigest()[:16]}
 
     def _images(self) -> list[str]:
         """What changes when a file of the images is written anew; empty where they are not on disk."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
@@ -53,6 +53,8 @@ class Patches(Dataset[dict[str, Any]]):
         Bytes of decoded chunks that each process keeps.
     seed : int
         Key of the positives.
+    made_with : mapping of str to str, optional
+        Options by which `place` and `scale` were made, for whoever stores the patches; kept as it is.
 
     Attributes
     ----------
@@ -84,9 +86,11 @@ class Patches(Dataset[dict[str, Any]]):
         views: Views | None = None,
         cache_bytes: int = 2**29,
         seed: int = 0,
+        made_with: Mapping[str, str] | None = None,
     ) -> None:
         self.shape = (scale.shape[2], *(int(n) for n in patch))
         self.positive, self.views, self.seed = positive, views, seed
+        self.made_with = dict(made_with or {})
         self.chunks = Chunks(fields, cache_bytes)
         self._columns, self._lineages = list(positive_columns), lineages
         self._place = torch.from_numpy(np.ascontiguousarray(place, np.int32))
