@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from cellcohort.listing import several
+
 _agreements = itertools.count()
 
 
@@ -106,7 +108,7 @@ def check(trainer: Any, module: Any, loader: Any) -> None:
         )
     if not len(loader) or 0 in (trainer.limit_train_batches, trainer.max_epochs, trainer.max_steps):
         raise ValueError(
-            f"no batch to train on: {len(loader)} batches per epoch, "
+            f"no batch to train on: {several(len(loader), 'batch')} per epoch, "
             f"trainer.limit_train_batches={trainer.limit_train_batches}, trainer.max_epochs={trainer.max_epochs}, "
             f"trainer.max_steps={trainer.max_steps}; each must be above 0 (max_steps=-1: no limit)."
         )

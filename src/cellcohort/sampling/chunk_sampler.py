@@ -11,6 +11,7 @@ from annbatch.types import LoadRequest
 from torch.utils.data import get_worker_info
 
 from cellcohort.cells import CellTable
+from cellcohort.listing import several
 from cellcohort.sampling.axis import Axis
 from cellcohort.sampling.batch_sampler import BatchSampler
 from cellcohort.sampling.chunked_schedule import ChunkedSchedule
@@ -105,8 +106,8 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             most = in_store // step * step
             change = f"batch_sampler.preload_nchunks={most} at most" if most else "a smaller batch_size"
             raise ValueError(
-                f"a window of preload_nchunks={self.preload_nchunks} is larger than the {in_store} chunks of "
-                f"{self.chunk_size} rows up to the last of the cells; use {change}, or smaller chunks."
+                f"a window of preload_nchunks={self.preload_nchunks} is larger than the {several(in_store, 'chunk')} "
+                f"of {self.chunk_size} rows up to the last of the cells; use {change}, or smaller chunks."
             )
 
     def _one_by_one(self, shuffle: bool) -> OneByOne:
