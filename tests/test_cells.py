@@ -142,3 +142,18 @@ def test_take_keeps_the_labels() -> None:
 def test_pickles() -> None:
     cells = pickle.loads(pickle.dumps(make(frame())))
     assert cells.column("condition").labels == ("x", "x_y", "y")
+
+
+@pytest.mark.parametrize(
+    ("positions", "said"),
+    [
+        (np.arange(4) % 2 == 0, r"positions have type bool; use whole numbers, np.flatnonzero\(mask\) for a mask"),
+        (np.array([-2, 1]), "positions reach from -2 to 1; use 0 to 3"),
+        (np.array([0, 4]), "positions reach from 0 to 4; use 0 to 3"),
+    ],
+)
+def test_only_positions_in_the_table_are_taken(positions: np.ndarray, said: str) -> None:
+    cells = CellTable.from_frame(pd.DataFrame({"experiment": list("abab")}), condition=None, hours=None)
+    with pytest.raises((IndexError, TypeError), match=said):
+        cells.take(positions)
+    assert len(cells.take(np.array([3, 3, 0]))) == 3

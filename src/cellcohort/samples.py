@@ -18,22 +18,6 @@ class Views(Protocol):
         """Augmented inputs (batch, *shape), a function of the arguments alone."""
 
 
-def checked_positions(positions: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
-    """Positions in a dataset of n cells, int64.
-
-    Raises
-    ------
-    IndexError, TypeError
-        A position is not in 0..n-1, or not a whole number.
-    """
-    position = np.array(positions)
-    if position.size and position.dtype.kind not in "iu":
-        raise TypeError(f"positions have type {position.dtype}; use whole numbers, np.flatnonzero(mask) for a mask.")
-    if position.size and (position.min() < 0 or position.max() >= n):
-        raise IndexError(f"positions reach from {position.min()} to {position.max()}; use 0 to {n - 1}.")
-    return position.astype(np.int64)
-
-
 class Samples(Protocol):
     """Cells with an input each, as a dataset that takes positions and gives batches.
 

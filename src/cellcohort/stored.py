@@ -11,9 +11,9 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from cellcohort.cells import CellTable
+from cellcohort.cells import CellTable, checked_positions
 from cellcohort.pairs import Pairs
-from cellcohort.samples import Views, checked_positions
+from cellcohort.samples import Views
 from cellcohort.store import Store
 
 STATISTICS_CELLS = 65536  # over which means and standard deviations are taken, where there are more

@@ -63,6 +63,11 @@ class Census(NamedTuple):
         return len(self.chunk_ptr) - 1
 
     @property
+    def fullest(self) -> int:
+        """Cells of the chunk that holds the most: more than it has rows where cells come twice in the table."""
+        return int(np.diff(self.first[self.chunk_ptr]).max())
+
+    @property
     def mixed(self) -> bool:
         """Whether most chunks hold several strata, as in a store that was not laid out for the axes."""
         return len(self.stratum) > MIXED * self.n_chunks

@@ -51,6 +51,7 @@ class ChunkedSchedule(Schedule):
         super().__init__(cells, axes, places, seed)
         self._census = build_census(self._strata, cells.rows, chunk_size)
         self._chunk_size, self._limit = chunk_size, preload_nchunks
+        self._fullest = self._census.fullest
         self._walks: tuple[tuple[int, Walks], ...] = ()
         self._recent: tuple[tuple[tuple[int, int], Window], ...] = ()
         self._layers = Layers.of(self._strata, self._capped)
@@ -106,7 +107,7 @@ class ChunkedSchedule(Schedule):
     def run(self, epoch: int, number: int, n: int) -> np.ndarray:
         """Positions of `n` batches of one window, int64 of shape (n, places)."""
         window, place = divmod(number, self.per_window)
-        return self.window(epoch, window).positions[place : place + n]
+        return self.window(epoch, window).positions[place : place + n].copy()
 
     def asked(self, epoch: int, number: int) -> Asked:
         """What the axes asked of a batch."""
@@ -160,7 +161,7 @@ class ChunkedSchedule(Schedule):
         positions = np.empty((rota.n_batches, self._places), np.int64)
         chunks, filled, passed = cut_window(
             self._census, self._walk(epoch), self._layers, self._turns, self._pace, heads,
-            self._window.half_width if self._window else 0.0, self._most, most_chunks, self._chunk_size, key, positions,
+            self._window.half_width if self._window else 0.0, self._most, most_chunks, self._fullest, key, positions,
         )  # fmt: skip
         chunks = chunks if filled == self._places else self.n_chunks + 1
         return Window(positions, heads.group, heads.focal, chunks, passed)

@@ -37,12 +37,13 @@ _U = np.uint64
 
 @njit(cache=True, nogil=True)
 def cut_window(  # type: ignore[no-untyped-def]
-    census, walks, layers, turns, pace, heads, half_width, most, most_chunks, chunk_size, key, out
+    census, walks, layers, turns, pace, heads, half_width, most, most_chunks, fullest, key, out
 ):
     """Fill `out`, (n_batches, batch_size), with the positions of the cells of a window's batches.
 
     A batch holds at most `most` cells (any number if 0) of one label of ``layers.capped``, if there are.
-    `pace` is how many chunks of its walk each stratum uses up in a batch that its group leads.
+    `pace` is how many chunks of its walk each stratum uses up in a batch that its group leads. No chunk has more
+    cells than `fullest`.
 
     Returns
     -------
@@ -59,7 +60,7 @@ def cut_window(  # type: ignore[no-untyped-def]
     asks = window_asks(heads.group, heads.block, n_turns, turns, layers, key)
     strata = np.unique(asks.stratum)
     hunger = hunger_of(strata, layers, asks)
-    pool = empty_pool(strata, hunger, layers.start, census, most_chunks * chunk_size)
+    pool = empty_pool(strata, hunger, layers.start, census, most_chunks * fullest)
     wants = batches_want(strata, hunger, census, layers, heads, asks, half_width)
     origin = _origins(strata, census, walks, layers, pace, n_turns, heads, key)
     walked = np.zeros(len(strata), np.int64)
@@ -77,7 +78,7 @@ def cut_window(  # type: ignore[no-untyped-def]
         fit = bring_forward(free_cells(pool, u), pool.knot, INSIDE, low, high, 0, 0)
         while fit < need and n_chosen(pool) < most_chunks:
             seen, near_key = n_free(pool, u), mix(key, _U(i))
-            near = _near(pool, strata[u], low, high, chunk_size, layers.knot_start, census, near_key)
+            near = _near(pool, strata[u], low, high, fullest, layers.knot_start, census, near_key)
             if near < 0:
                 break
             add_chunk(pool, near, census)
@@ -191,7 +192,7 @@ def _walk_together(pool, rest, census, walks, layers, heads, most_chunks, key): 
 
 
 @njit(cache=True, nogil=True)
-def _near(pool, stratum, low, high, chunk_size, knot_start, census, key):  # type: ignore[no-untyped-def]
+def _near(pool, stratum, low, high, fullest, knot_start, census, key):  # type: ignore[no-untyped-def]
     """A chunk not in the window yet that holds many cells of a stratum between two knots; -1 if there is none."""
     begin, n = knot_start[low], knot_start[high] - knot_start[low]
     bits, chosen = bits_of(n), pool.chosen
@@ -207,6 +208,6 @@ def _near(pool, stratum, low, high, chunk_size, knot_start, census, key):  # typ
         if holds > most:
             best, most = chunk, holds
         looked += 1
-        if looked == LOOKED_AT or most == chunk_size:
+        if looked == LOOKED_AT or most == fullest:
             break
     return best
