@@ -328,7 +328,9 @@ def test_windows_beyond_their_chunks_are_told_of_once(monkeypatch: pytest.Monkey
 def test_a_store_that_is_laid_out_is_not_to_be_laid_out() -> None:
     frame = pd.DataFrame({"condition": np.repeat(list("abcde"), 320)})
     cells = CellTable.from_frame(frame, experiment=None, hours=None)
-    with pytest.raises(ValueError, match="within preload_nchunks=2; use preload_nchunks=8 or more"):
+    with pytest.raises(
+        ValueError, match=r"within preload_nchunks=2; use batch_sampler.preload_nchunks=8, or a larger multiple of 2"
+    ):
         ChunkedBatchSampler(cells, {"condition": ConditionBalanced()}, BATCH, CHUNK, 2)
     with pytest.raises(ValueError, match=r"lay the store out by condition \(scripts"):
         mixed = CellTable.from_frame(frame.sample(frac=1, random_state=0), experiment=None, hours=None)
@@ -403,6 +405,29 @@ def test_a_window_keeps_its_quotas_where_its_chunks_are_sought_elsewhere(axes: s
     windows = [held(window, 0) for window in range(4)]
     assert len({tuple(batch) for window in windows for batch in window}) > 1  # the odd cells go round
     assert [held(window, 20) for window in range(4)] == windows
+
+
+def test_a_batch_belongs_to_who_asked_for_it() -> None:
+    sampler = make("two")
+    first = sampler.batch(0, 0).copy()
+    sampler.batch(0, 0).sort()
+    next(sampler.requests(0))[1][:] = 0
+    assert (sampler.batch(0, 0) == first).all()
+
+
+def test_cells_may_come_twice_in_a_table() -> None:
+    rng = np.random.default_rng(0)
+    some = np.sort(np.concatenate([np.repeat(np.arange(400), 10), rng.integers(0, len(PREPARED), 6000)]))
+    sampler = make("two", CELLS.take(some))
+    assert sampler._schedule._fullest > CHUNK  # type: ignore[union-attr]
+    for step, batch in enumerate(epoch_of(sampler)):
+        held = PREPARED.iloc[some[batch]]
+        assert (
+            len(set(batch.tolist())) == BATCH and abs(np.bincount(held.condition.map(ord))[97:] - BATCH / 3).max() < 1
+        )
+        requests = sampler.load_request(batch[None], len(PREPARED))
+        rows = np.concatenate([np.arange(run.start, run.stop) for run in requests["requests"]])
+        assert (rows[requests["splits"][0]] == some[batch]).all(), step
 
 
 def test_nothing_comes_from_a_global_generator() -> None:
@@ -685,9 +710,9 @@ def test_the_advice_can_be_followed(batch: int, preload: int) -> None:
     frame = pd.DataFrame({"condition": ["rare" if i % 23 == 0 else "common" for i in range(8000)]})
     cells = CellTable.from_frame(frame, experiment=None, hours=None)
     axes = {"condition": ConditionBalanced({"rare": 9, "common": 7})}
-    with pytest.raises(ValueError, match="use preload_nchunks=") as refused:
+    with pytest.raises(ValueError, match=r"use batch_sampler.preload_nchunks=") as refused:
         ChunkedBatchSampler(cells, axes, batch, CHUNK, preload)
-    advised = int(str(refused.value).partition("use preload_nchunks=")[2].split()[0])
+    advised = int(str(refused.value).partition("use batch_sampler.preload_nchunks=")[2].rstrip(".").split(",")[0])
     assert ChunkedBatchSampler(cells, axes, batch, CHUNK, advised).per_window
 
 
@@ -696,9 +721,9 @@ def test_the_advice_can_be_followed_where_strata_walk_together() -> None:
     labels = {"experiment": rng.choice(list("uvwxy"), n), "condition": rng.choice(list("abcd"), n, p=shares)}
     cells = CellTable.from_frame(pd.DataFrame(labels), hours=None)
     axes = {"experiment": ExperimentAware(), "condition": ConditionBalanced()}
-    with pytest.raises(ValueError, match="use preload_nchunks=") as refused:
+    with pytest.raises(ValueError, match=r"use batch_sampler.preload_nchunks=") as refused:
         ChunkedBatchSampler(cells, axes, 256, 64, 64)
-    advised = int(str(refused.value).partition("use preload_nchunks=")[2].split()[0])
+    advised = int(str(refused.value).partition("use batch_sampler.preload_nchunks=")[2].rstrip(".").split(",")[0])
     assert ChunkedBatchSampler(cells, axes, 256, 64, advised).per_window
 
 
@@ -706,7 +731,7 @@ def test_no_more_chunks_are_advised_than_the_store_has() -> None:
     frame = pd.DataFrame({"condition": ["rare" if i % CHUNK == 0 else "common" for i in range(20 * CHUNK)]})
     cells = CellTable.from_frame(frame, experiment=None, hours=None)
     axes = {"condition": ConditionBalanced({"rare": 9, "common": 7})}
-    with pytest.raises(ValueError, match=r"takes 18 to 18 chunks.* preload_nchunks=20 or more"):
+    with pytest.raises(ValueError, match=r"takes 18 to 18 chunks.*preload_nchunks=20\.$"):
         ChunkedBatchSampler(cells, axes, BATCH, CHUNK, 8)
     ChunkedBatchSampler(cells, axes, BATCH, CHUNK, 20)
 

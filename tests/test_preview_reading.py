@@ -175,6 +175,25 @@ def test_the_columns_that_a_store_is_not_laid_out_by_are_named(tmp_path: Path) -
     assert one.typed == ""
 
 
+@pytest.mark.parametrize("together", [None, "track"])
+def test_positives_that_windows_do_not_hold_are_said(tmp_path: Path, together: str | None) -> None:
+    store = prepared(tmp_path, 1400, group_by=[], together=together)
+    cells = load_anndata(store.path, {**HOURS, "track": "track"}).cells
+    pairs = Pairs(cells.column("track").codes, np.asarray(cells.hours), (0.5, 9.0), 0)
+    dataset = StoredCells(store, cells, "track", ExpressionViews(), pairs)
+    sampler = ChunkedBatchSampler(cells, {}, 32, 16, 8)
+    of = survey(sampler, 40, source=origin(dataset, {**HOURS, "track": "track"}))
+    windows = [sampler.load_request(one, len(store))["requests"] for _, one in sampler.requests(0)]
+    alone = [
+        rows == pairs.draw(rows, np.concatenate([np.arange(run.start, run.stop) for run in window]), 0)
+        for (_, one), window in list(zip(sampler.requests(0), windows, strict=True))[:8]
+        for rows in [one.ravel()]
+    ]
+    assert f"{100 * np.mean(np.concatenate(alone)):.1f} % of the anchors have none there and are paired" in text_of(of)
+    told = [one for one in findings(of) if "although the store has a later cell of their track" in one.problem]
+    assert [one.typed for one in told] == ([] if together else ["prepare.together=track"])
+
+
 def prepared_of(adata: Any, folder: Path, group_by: list[str]) -> Store:
     from cellcohort.preparation import prepare
     from cellcohort.sources.anndata import AnnDataFiles
@@ -187,7 +206,9 @@ def test_a_store_that_is_laid_out_is_not_to_be_laid_out(tmp_path: Path, stores: 
     store = prepared(tmp_path, 700, group_by=["experiment", "condition", "hours"])
     of = in_chunks(store, ALL, preload_nchunks=32)
     one = found(of, "rows are read for every row")
-    assert "laid out for the axes already: prepare smaller chunks" in one.change and one.typed == ""
+    assert "laid out for the axes already: prepare smaller chunks (prepare.chunk_rows" in one.change and one.typed == ""
+    twice = found(in_chunks(store, ALL, chunk_size=32, preload_nchunks=16), "rows are read for every row")
+    assert "read chunks as the store has them (batch_sampler.chunk_size=16)" in twice.change
     assert not any("rows are read" in each.problem for each in findings(in_chunks(stores["two"], CONDITION)))
 
 
@@ -203,7 +224,7 @@ def test_a_window_that_the_epoch_does_not_use_up_is_said(stores: dict[str, Store
     [
         (ALL, "lay the store out by plate, condition and hours (scripts"),
         ({"condition": ConditionBalanced(column=["condition", "plate"])}, "lay the store out by condition and plate ("),
-        ({"track": TrackCapped()}, "preload_nchunks=2; use preload_nchunks="),
+        ({"track": TrackCapped()}, "preload_nchunks=2; use batch_sampler.preload_nchunks="),
     ],
 )
 def test_batches_that_no_window_holds_are_refused_with_the_columns_of_the_axes(axes: Any, said: str) -> None:

@@ -144,12 +144,7 @@ def make_chunked_loader(
         )
     if (np.diff(dataset.rows) <= 0).any():
         raise ValueError("the cells are in another order than in their store; sort the positions of the subset.")
-    rows = dataset.store.chunk_rows
-    if dataset.store.manifest and batch_sampler.chunk_size % rows:
-        raise ValueError(
-            f"chunk_size={batch_sampler.chunk_size} is no multiple of the {rows} rows in a chunk of "
-            f"{dataset.store.path}, of which whole ones are decoded; use batch_sampler.chunk_size={rows}."
-        )
+    dataset.store.check_chunk_size(batch_sampler.chunk_size)
     if preload_to_gpu and find_spec("cupy") is None:
         raise ValueError("preload_to_gpu=true needs cupy, which is not installed; set loader.preload_to_gpu=false.")
     if buffer_size is None:

@@ -105,6 +105,15 @@ class Store:
     def __len__(self) -> int:
         return int(self.ends[-1])
 
+    def check_chunk_size(self, chunk_size: int) -> None:
+        """Raise ValueError where runs of `chunk_size` rows would be parts of what a preparation stored as one."""
+        if self.manifest and chunk_size % self.chunk_rows:
+            raise ValueError(
+                f"chunk_size={chunk_size} is no multiple of the {self.chunk_rows} rows in a chunk of {self.path}, of "
+                f"which whole ones are decoded; use batch_sampler.chunk_size={self.chunk_rows}, and a "
+                "batch_sampler.preload_nchunks that memory has room for."
+            )
+
     def check_files(self) -> None:
         """Raise ValueError where a file is not as a preparation left it; zarr reads one that is lost as zeros."""
         self._check_files(self.manifest.get("files", {}))

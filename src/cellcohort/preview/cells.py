@@ -84,7 +84,10 @@ def training_cells(config: DictConfig) -> TrainingCells:
         whole = load_cells(**taken, also=sorted(set(_columns(config.sampler.axes))))
     training, validation = instantiate(config.split, whole)
     instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
-    return TrainingCells(training, len(whole.cells), config.split.by, dict(config.data.get("columns") or {}))
+    found = TrainingCells(training, len(whole.cells), config.split.by, dict(config.data.get("columns") or {}))
+    if found.store is not None and "chunk_size" in config.batch_sampler:
+        found.store.check_chunk_size(config.batch_sampler.chunk_size)
+    return found
 
 
 def _columns(axes: Mapping[str, Any]) -> Iterator[str]:

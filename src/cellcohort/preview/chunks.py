@@ -57,5 +57,13 @@ def wasteful(survey: Survey) -> Iterator[Finding]:
     else:
         why = f"it asks for cells of so many kinds that chunks of {sampler.chunk_size} rows hold too many of each"
         wider = ", or widen sampler.window_hours" * has_axis(sampler, WindowAxis)
-        change = f"The store is laid out for the axes already: prepare smaller chunks (prepare.chunk_rows){wider}."
+        change = f"The store is laid out for the axes already: {_smaller(survey)}{wider}."
     yield Finding(f"{cost.amplification:.1f} rows are read for every row that a batch uses: {why}.", change, typed=line)
+
+
+def _smaller(survey: Survey) -> str:
+    """How smaller chunks are had."""
+    sampler, rows = survey.sampler, 0 if survey.source is None else survey.source.store.chunk_rows
+    if in_chunks(sampler) and sampler.chunk_size > rows > 0:
+        return f"read chunks as the store has them (batch_sampler.chunk_size={rows})"
+    return "prepare smaller chunks (prepare.chunk_rows, such as 16) and read these (batch_sampler.chunk_size=16)"

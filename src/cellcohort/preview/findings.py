@@ -11,6 +11,7 @@ from cellcohort.preview.by_row import costly
 from cellcohort.preview.chunks import wasteful
 from cellcohort.preview.finding import Finding
 from cellcohort.preview.held import Held
+from cellcohort.preview.partners import apart
 from cellcohort.preview.spellings import spellings
 from cellcohort.preview.spread import drift, ranks, uneven, windows_alter
 from cellcohort.preview.survey import Survey
@@ -34,7 +35,7 @@ def findings(survey: Survey, mergeable: bool = True) -> list[Finding]:
         Whether the config of the data has ``merge_labels``.
     """
     kinds: list[Callable[[Survey], Iterator[Finding]]] = [
-        *(costly, wasteful, _short, _windows, drift, _repeats, _mates, uneven, _coverage, _overdrawn, ranks)
+        *(costly, wasteful, apart, _short, _windows, drift, _repeats, _mates, uneven, _coverage, _overdrawn, ranks)
     ]
     known = list(spellings(survey.sampler, mergeable))
     return [*known, *(finding for kind in kinds for finding in kind(survey))]

@@ -9,6 +9,7 @@ from cellcohort.listing import several
 from cellcohort.preview.by_row import row_lines
 from cellcohort.preview.chunks import chunk_lines
 from cellcohort.preview.finding import Finding
+from cellcohort.preview.partners import partner_lines
 from cellcohort.preview.survey import Survey
 from cellcohort.preview.tables import WIDTH, tables
 from cellcohort.preview.words import asked_lines, table_line
@@ -31,7 +32,7 @@ def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "
         *_paragraph("TABLE", [table_line(survey.sampler.cells) + ".", *([source] if source else [])]),
         *_paragraph("ASKED", list(asked_lines(survey.sampler))),
         *_paragraph("EPOCH", list(_epoch(survey))),
-        *_paragraph("READING", [*row_lines(survey), *chunk_lines(survey)]),
+        *_paragraph("READING", [*row_lines(survey), *chunk_lines(survey), *partner_lines(survey)]),
         "",
         *_findings(found),
     ]

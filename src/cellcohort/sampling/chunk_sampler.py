@@ -96,9 +96,11 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         if rows % batch_size:
             fit = [n for n in range(1, rows + 1) if rows % n == 0]
             near = sorted(sorted(fit, key=lambda n: abs(n - batch_size))[:3])
+            step = chunks_of_batches(batch_size, self.chunk_size)
             raise ValueError(
                 f"batches of batch_size={batch_size} cannot be cut from a window of {rows} rows ({name}); "
-                f"use a batch_size such as {', '.join(map(str, near))}, or another preload_nchunks."
+                f"use a batch_size such as {', '.join(map(str, near))}, or a multiple of {step} chunks, such as "
+                f"batch_sampler.preload_nchunks={-(-self.preload_nchunks // step) * step}."
             )
         in_store = (len(cells) - 1 if cells.rows is None else int(cells.rows.max())) // self.chunk_size + 1
         if self.preload_nchunks > in_store:

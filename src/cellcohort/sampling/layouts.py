@@ -100,7 +100,10 @@ class Layouts:
         enough = max(self.limit // step + 1, -(-max(needed) * 5 // (4 * step))) * step
         enough = min(enough, self.n_chunks // step * step)
         anew = f"lay the store out by {joined(self.columns)} (scripts/prepare.py), or " if self.columns else ""
-        more = f"preload_nchunks={enough} or more" if enough > self.limit else "a smaller batch_size or chunk_size"
+        more = "a smaller batch_size or chunk_size"
+        if enough > self.limit:
+            larger = f", or a larger multiple of {step}" if enough + step <= self.n_chunks else ""
+            more = f"batch_sampler.preload_nchunks={enough}{larger}"
         return (
             f"a batch of {self.places} cells as the axes ask for takes {min(needed)} to {max(needed)} chunks of "
             f"{self.chunk_size} rows, which is not always within preload_nchunks={self.limit}; {anew}use {more}."
