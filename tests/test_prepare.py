@@ -415,6 +415,14 @@ def test_values_that_cannot_be_stored_are_told_by_file_and_its_own_rows(
         assert (stored[:, 3] == value).sum() == 2
 
 
+def test_a_directory_of_files_is_told_from_a_file(tmp_path: Path) -> None:
+    write(cells(30), tmp_path / "one.h5ad")
+    with pytest.raises(
+        ValueError, match=r"is a directory of 1 h5ad file, such as one\.h5ad; name these, 'source.path=.*/\*\.h5ad'"
+    ):
+        AnnDataFiles(tmp_path)
+
+
 def test_files_must_have_the_same_features(tmp_path: Path) -> None:
     write(cells(30), tmp_path / "one.h5ad")
     write(cells(30)[:, FEATURES[:5]].copy(), tmp_path / "two.h5ad")
@@ -549,9 +557,12 @@ def test_the_script_says_what_it_wrote(
 def test_files_that_are_to_be_prepared_first_are_told_from_a_store(tmp_path: Path) -> None:
     write(cells(20), tmp_path / "one.h5ad")
     for path, said in ((tmp_path / "one.h5ad", "outputs/one.zarr"), (tmp_path / "*.h5ad", "outputs/cells.zarr")):
-        with pytest.raises(ValueError, match=r"prepare.py source.path=.*h5ad.* prepare.out=" + said):
+        with pytest.raises(
+            ValueError,
+            match=r"is no store.*prepare.py source.path=.*h5ad.* prepare.out=" + said + r" 'prepare\.group_by",
+        ):
             Store(path)
-    with pytest.raises(FileNotFoundError, match="no such store"):
+    with pytest.raises(FileNotFoundError, match=r"no such store .*Name one that scripts/prepare\.py wrote"):
         Store(tmp_path / "two.h5ad")
 
 
@@ -602,7 +613,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         (
             "cells.h5ad",
             ValueError,
-            r"data=anndata reads stores.* prepare\.out=outputs/cells\.zarr, .*data\.path=outputs/",
+            r"data=anndata reads those.* prepare\.out=outputs/cells\.zarr .*data\.path=outputs/",
         ),
         ("cells.partial", ValueError, r"has not finished; run .* again, with the same options, and name .*cells\.zarr"),
         ("gone.zarr", FileNotFoundError, "no such store"),

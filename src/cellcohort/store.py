@@ -62,16 +62,17 @@ class Store:
         if self.path.suffix == ".h5ad" and glob(str(self.path)):
             out = f"outputs/{self.path.stem if self.path.exists() else 'cells'}.zarr"
             raise ValueError(
-                f"{self.path} cannot be read in chunks: data=anndata reads stores, which scripts/prepare.py writes. "
-                f"Make one of it, scripts/prepare.py source.path={quote(str(self.path))} prepare.out={out}, and name "
-                f"it, data.path={out}"
+                f"{self.path} is no store: data=anndata reads those that scripts/prepare.py writes. Make one of it, "
+                f"scripts/prepare.py source.path={quote(str(self.path))} prepare.out={out} 'prepare.group_by=[...]' "
+                f"(the columns that axes look at), and name it, data.path={out}"
             )
         if not self.path.exists():
             partial = self.path.with_suffix(".partial")
             hint = (
                 f"{partial} is there: run scripts/prepare.py again, with the same options." if partial.exists() else ""
             )
-            raise FileNotFoundError(f"{self.path}: no such store (looked from {Path.cwd()}). {hint}".rstrip())
+            hint = hint or "Name one that scripts/prepare.py wrote (its prepare.out) with data.path."
+            raise FileNotFoundError(f"{self.path}: no such store (looked from {Path.cwd()}). {hint}")
         if self.path.suffix == ".partial":
             raise ValueError(
                 f"{self.path} is the work of a preparation that has not finished; run scripts/prepare.py again, with "

@@ -170,6 +170,12 @@ def _found(path: str | Path | Sequence[str | Path] | None) -> list[Path]:
                 f"{pattern}: no such file (looked from {Path.cwd()}). Correct source.path: a file, a .zarr directory, "
                 "or a pattern in quotes, such as 'source.path=plates/*.h5ad'."
             )
+        inside = sorted(Path(pattern).glob("*.h5ad")) if Path(pattern).is_dir() else []
+        if inside:
+            raise ValueError(
+                f"{pattern} is a directory of {several(len(inside), 'h5ad file')}, such as {inside[0].name}; name "
+                f"these, 'source.path={pattern}/*.h5ad'."
+            )
         files += map(Path, found)
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)
