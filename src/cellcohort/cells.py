@@ -12,6 +12,7 @@ import pandas as pd
 
 from cellcohort.listing import listed, several
 from cellcohort.missing import MISSING_LABEL, Missing, refuse_missing
+from cellcohort.positions import checked_positions
 
 
 @dataclass(frozen=True)
@@ -167,34 +168,14 @@ class CellTable:
         Parameters
         ----------
         positions : numpy.ndarray of int, shape (n,)
-            Positions in this table; they become positions 0..n-1 of the new one.
-
-        Raises
-        ------
-        IndexError, TypeError
-            As for :func:`checked_positions`.
+            Positions in this table, see :func:`~cellcohort.positions.checked_positions`; they become positions
+            0..n-1 of the new one.
         """
         positions = checked_positions(positions, len(self))
         columns = {role: Column(c.name, c.codes[positions], c.labels) for role, c in self._columns.items()}
         hours = None if self.hours is None else self.hours[positions]
         rows = positions if self.rows is None else self.rows[positions]
         return CellTable(self._frame.iloc[positions], self._roles, columns, hours, self._missing, rows)
-
-
-def checked_positions(positions: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
-    """Positions among n cells, int64.
-
-    Raises
-    ------
-    IndexError, TypeError
-        A position is not in 0..n-1, or not a whole number.
-    """
-    position = np.array(positions)
-    if position.size and position.dtype.kind not in "iu":
-        raise TypeError(f"positions have type {position.dtype}; use whole numbers, np.flatnonzero(mask) for a mask.")
-    if position.size and (position.min() < 0 or position.max() >= n):
-        raise IndexError(f"positions reach from {position.min()} to {position.max()}; use 0 to {n - 1}.")
-    return position.astype(np.int64, copy=False)
 
 
 def _require(frame: pd.DataFrame, role: str, name: str) -> None:

@@ -11,8 +11,9 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from cellcohort.cells import CellTable, checked_positions
+from cellcohort.cells import CellTable
 from cellcohort.pairs import Pairs
+from cellcohort.positions import checked_positions
 from cellcohort.samples import Views
 from cellcohort.store import Store
 

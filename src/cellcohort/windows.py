@@ -13,7 +13,8 @@ from torch.utils.data import Dataset
 
 from cellcohort.anchors import TICKS, Positive, anchors, check_positive, later_rows, rising_clock
 from cellcohort.augment import LIGHT, Augment, draws
-from cellcohort.cells import CellTable, checked_positions
+from cellcohort.cells import CellTable
+from cellcohort.positions import checked_positions
 from cellcohort.whole_number import whole_number
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from cellcohort.cells import CellTable, checked_positions
+from cellcohort.cells import CellTable
+from cellcohort.positions import checked_positions
 from cellcohort.samples import Views
 from cellcohort.timelapse.chunks import Chunks
 from cellcohort.timelapse.fields import Field
