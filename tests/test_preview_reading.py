@@ -206,7 +206,8 @@ def test_a_store_that_is_laid_out_is_not_to_be_laid_out(tmp_path: Path, stores: 
     store = prepared(tmp_path, 700, group_by=["experiment", "condition", "hours"])
     of = in_chunks(store, ALL, preload_nchunks=32)
     one = found(of, "rows are read for every row")
-    assert "laid out for the axes already: prepare smaller chunks (prepare.chunk_rows" in one.change and one.typed == ""
+    assert "laid out for the axes already: prepare smaller chunks (prepare.chunk_rows=8) and read these" in one.change
+    assert one.typed == ""
     twice = found(in_chunks(store, ALL, chunk_size=32, preload_nchunks=16), "rows are read for every row")
     assert "read chunks as the store has them (batch_sampler.chunk_size=16)" in twice.change
     assert not any("rows are read" in each.problem for each in findings(in_chunks(stores["two"], CONDITION)))
@@ -327,6 +328,16 @@ def test_what_is_held_out_is_said_as_it_was(by: str, whole: str, track: str | No
     table = CellTable.from_frame(mixed(300), track=track)
     of = TrainingCells(TrackCells(table, whole), 400, by, {})
     assert of.held_out_line() == f"100 of 400 cells are held out for validation: {said}"
+
+
+def test_chunks_that_are_no_whole_ones_of_the_store_are_refused_as_in_training(stores: dict[str, Store]) -> None:
+    given = ["data=anndata", "reading=chunks", f"data.path={stores['two'].path}", "batch_sampler.chunk_size=24"]
+    with initialize_config_dir(CONF, version_base="1.3"):
+        config = compose("preview", [*given, "batch_sampler.batch_size=48", "validation_sampler.batch_size=48"])
+    with pytest.raises(
+        ValueError, match=r"chunk_size=24 is no multiple of the 16 rows .* use batch_sampler\.chunk_size=16"
+    ):
+        training_cells(config)
 
 
 def test_a_store_without_tracks_is_previewed_as_it_is_divided(stores: dict[str, Store]) -> None:

@@ -51,19 +51,20 @@ def wasteful(survey: Survey) -> Iterator[Finding]:
             return
         why = f"an epoch of {several(len(sampler), 'batch')} ends in a window, of which {sampler.per_window} can be cut"
         change = f"Set batch_sampler.num_batches to a multiple of {sampler.per_window}."
-    elif change:
+    elif change or survey.source is None:
         why = "the cells that it asks for are spread over many chunks"
         change += "; until then ask less of what is rare (sampler.ratio)" * has_axis(sampler, ShareAxis) + "."
     else:
         why = f"it asks for cells of so many kinds that chunks of {sampler.chunk_size} rows hold too many of each"
+        smaller = _smaller(sampler.chunk_size, survey.source.store.chunk_rows)
         wider = ", or widen sampler.window_hours" * has_axis(sampler, WindowAxis)
-        change = f"The store is laid out for the axes already: {_smaller(survey)}{wider}."
+        change = f"The store is laid out for the axes already: {smaller}{wider}."
     yield Finding(f"{cost.amplification:.1f} rows are read for every row that a batch uses: {why}.", change, typed=line)
 
 
-def _smaller(survey: Survey) -> str:
-    """How smaller chunks are had."""
-    sampler, rows = survey.sampler, 0 if survey.source is None else survey.source.store.chunk_rows
-    if in_chunks(sampler) and sampler.chunk_size > rows > 0:
-        return f"read chunks as the store has them (batch_sampler.chunk_size={rows})"
-    return "prepare smaller chunks (prepare.chunk_rows, such as 16) and read these (batch_sampler.chunk_size=16)"
+def _smaller(chunk_size: int, stored: int) -> str:
+    """How smaller chunks are had of a store with chunks of so many rows."""
+    if chunk_size > stored:
+        return f"read chunks as the store has them (batch_sampler.chunk_size={stored})"
+    half = max(1, stored // 2)
+    return f"prepare smaller chunks (prepare.chunk_rows={half}) and read these (batch_sampler.chunk_size={half})"

@@ -22,16 +22,18 @@ def second_views(survey: Survey) -> tuple[float, float] | None:
     if source is None or source.store is None or not in_chunks(sampler):
         return None
     dataset, n = source.dataset, len(source.store)
-    rank, alone = sampler.for_rank(0, sampler.world_size), []
+    rank, anchors, later = sampler.for_rank(0, sampler.world_size), [], []
     for _, positions in islice(rank.requests(0), WINDOWS):
         read = rank.load_request(positions, n)["requests"]
-        window, anchors = np.concatenate([np.arange(run.start, run.stop) for run in read]), rank.rows[positions].ravel()
-        found = [dataset.positives(anchors, among, 0) for among in (window, np.arange(n))]
-        if found[0] is anchors:
+        window, rows = np.concatenate([np.arange(run.start, run.stop) for run in read]), rank.rows[positions].ravel()
+        found = dataset.positives(rows, window, 0)
+        if found is rows:
             return None
-        alone.append([(later == anchors).mean() for later in found])
-    here, anywhere = np.mean(alone, axis=0)
-    return float(here), float(anywhere)
+        anchors.append(rows)
+        later.append(found)
+    every = np.concatenate(anchors)
+    anywhere = dataset.positives(every, np.arange(n), 0)
+    return float((np.concatenate(later) == every).mean()), float((anywhere == every).mean())
 
 
 def partner_lines(survey: Survey) -> Iterator[str]:

@@ -128,7 +128,7 @@ class ChunkedSchedule(Schedule):
         """What the batches of a window are built around."""
         lap, i = rota.row(epoch, number)
         leader, everyone = rota.leader[i], rota.groups >= np.count_nonzero(self._weights)
-        block, shift = rota.block[i] + lap * rota.blocks[leader], rota.shift(epoch, number)
+        block, shift = rota.block[i] + lap * rota.blocks[leader], int(rota.shift(epoch, np.array([number]))[0])
         heads: Heads = heads_of(
             leader, block, rota.turns, number, shift, rota.stride, everyone, elsewhere, self._times, key
         )

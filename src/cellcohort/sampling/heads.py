@@ -88,7 +88,7 @@ def heads_of(leader, block, turns, number, shift, stride, everyone, elsewhere, t
         first, n_times = times.start[group], times.start[group + 1] - times.start[group]
         for turn in range(turns if times.asked else 0):
             when = (permuted(turn, turns, bits_of(turns), mix(key, _U(0))) + unit(key, _U(0))) / turns
-            focal[turn * n + k] = times.hours[first + int(when * n_times)] if n_times else -np.inf
+            focal[turn * n + k] = times.hours[first + min(int(when * n_times), n_times - 1)] if n_times else -np.inf
     for j in range(turns * n):
         inside[j] = inside_of(times.inside, number * turns * n + j)
     return Heads(groups, blocks, passed, focal, inside, number * turns * n, elsewhere)

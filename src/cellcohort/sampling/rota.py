@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cellcohort.sampling.keyed import key_of, uniform, unit
+from cellcohort.sampling.keyed import key_of, uniform
 from cellcohort.sampling.plan import SHORTEST_CYCLE, order_of_leaders
 from cellcohort.sampling.rounding import golden_step
 
@@ -54,15 +54,14 @@ class Rota:
         """Laps of the cycle before a window of an epoch, and its place in it."""
         return divmod(epoch * golden_step(len(self)) % len(self) + window, len(self))
 
-    def shift(self, epoch: int, window: int) -> int:
-        """By how many places the groups of a window are moved on, so that none always comes where an epoch ends."""
-        return int(unit(key_of(epoch), np.uint64(window)) * self.groups)
+    def shift(self, epoch: int, window: np.ndarray) -> np.ndarray:
+        """By how many places the groups of some windows are moved on, so that none always comes where an epoch ends."""
+        return (uniform(key_of(epoch), window.astype(np.uint64)) * self.groups).astype(int)
 
     def led(self, epoch: int, batch: np.ndarray) -> np.ndarray:
         """The group that leads each of some batches of an epoch."""
         window, place = np.divmod(batch, self.n_batches)
-        shift = (uniform(key_of(epoch), window.astype(np.uint64)) * self.groups).astype(int)
-        return self.leader[self.row(epoch, window)[1], (place + shift) % self.groups]
+        return self.leader[self.row(epoch, window)[1], (place + self.shift(epoch, window)) % self.groups]
 
 
 def build_rota(weights: np.ndarray, groups: int, turns: int, n_batches: int, seed: int) -> Rota:
