@@ -32,7 +32,7 @@ from scipy import sparse
 
 from bench_sampler import make_frame
 from cellcohort.cells import CellTable
-from cellcohort.decoding import decoding
+from cellcohort.datasets.codecs import decoding
 from cellcohort.preparation import stored_order
 from cellcohort.sampling import (
     BatchSampler,
@@ -41,9 +41,9 @@ from cellcohort.sampling import (
     ExperimentAware,
     TemporallyEnriched,
 )
-from cellcohort.sampling.axis import Axis
+from cellcohort.sampling.axes.base import Axis
+from cellcohort.sampling.chunked.read_cost import reading
 from cellcohort.sampling.coverage import coverage
-from cellcohort.sampling.reading import reading
 
 BATCH, CHUNK, PRELOAD = 256, 64, 64
 TOLERABLE = 1.3  # times the least rows read; beyond, more memory is tried too

@@ -29,8 +29,8 @@ import wandb
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
 
 from cellcohort.cells import CellTable
+from cellcohort.composition.callback import CompositionLogger
 from cellcohort.sampling import BatchSampler, ConditionBalanced, ExperimentAware, TemporallyEnriched
-from cellcohort.telemetry import CompositionLogger
 
 STEP = 0.050  # seconds of the step that costs are compared with
 LOG_EVERY = 50  # Lightning's own default of log_every_n_steps

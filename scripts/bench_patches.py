@@ -27,11 +27,11 @@ import torch
 import zarr
 from hydra.utils import instantiate
 
-from cellcohort.loader import make_loader
+from cellcohort.datasets.images.patches import Patches
+from cellcohort.loading.rows import make_loader
 from cellcohort.module import ContrastiveModule
 from cellcohort.sampling import BatchSampler, ExperimentAware, TemporallyEnriched
-from cellcohort.sampling.axis import Axis
-from cellcohort.timelapse.patches import Patches
+from cellcohort.sampling.axes.base import Axis
 
 CONF = Path(__file__).parents[1] / "conf"
 STRATEGIES: Mapping[str, Mapping[str, Axis]] = {

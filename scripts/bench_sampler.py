@@ -25,7 +25,7 @@ from torch.utils.data import RandomSampler
 
 from cellcohort.cells import CellTable
 from cellcohort.sampling import BatchSampler, ConditionBalanced, ExperimentAware, TemporallyEnriched
-from cellcohort.sampling.axis import Axis
+from cellcohort.sampling.axes.base import Axis
 
 BATCH = 256
 AXES: dict[str, dict[str, Axis]] = {

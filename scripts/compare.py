@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from cellcohort.comparison import arms_of, compare, maps, markdown, read_runs, remarks, terminal
-from cellcohort.comparison.held import held
-from cellcohort.comparison.pictures import pictures, save
+from cellcohort.comparison.composition import held
+from cellcohort.comparison.figures import pictures, save
 from cellcohort.comparison.report import report
 from cellcohort.comparison.table import REFERENCE
 

@@ -12,8 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from cellcohort.dashboard import logged, place, specification, workspace
-from cellcohort.tracking import has_key
+from cellcohort.comparison.wandb_workspace import logged, place, specification, workspace
+from cellcohort.runtime.wandb import has_key
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from cellcohort.command import refuse_unread, run_command
-from cellcohort.launch import Launch
+from cellcohort.runtime.cli import refuse_unread, run_command
+from cellcohort.runtime.distributed import Launch
 
 
 @hydra.main(config_path="../conf", config_name="evaluate", version_base="1.3")

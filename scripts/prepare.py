@@ -9,8 +9,8 @@ import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from cellcohort.command import run_command
-from cellcohort.run import Run
+from cellcohort.runtime.cli import run_command
+from cellcohort.runtime.run import Run
 
 
 @hydra.main(config_path="../conf", config_name="prepare", version_base="1.3")

@@ -9,9 +9,9 @@ import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from cellcohort.command import run_command
 from cellcohort.preview import cover, findings, picture, report, survey, training_cells
-from cellcohort.run import Run
+from cellcohort.runtime.cli import run_command
+from cellcohort.runtime.run import Run
 from cellcohort.sampling import ShortfallWarning
 
 
@@ -40,7 +40,7 @@ def main(config: DictConfig) -> None:
 
         # what they look like
         if "patch" in config.data:
-            from cellcohort.preview.sheet import sheet  # here, since tables need no torch
+            from cellcohort.preview.contact_sheet import sheet  # here, since tables need no torch
 
             training, _ = instantiate(config.split, instantiate(config.data))
             steps = range(min(2, len(sampler)))

@@ -16,8 +16,8 @@ import pandas as pd
 import torch
 
 from cellcohort.evaluation import load_run
+from cellcohort.evaluation.embed import represented, untrained
 from cellcohort.evaluation.neighbours import knn_recovery
-from cellcohort.evaluation.represent import represented, untrained
 
 
 def main() -> None:

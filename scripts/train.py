@@ -8,10 +8,10 @@ import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from cellcohort import launch
-from cellcohort.command import run_command
-from cellcohort.ending import EndOfRun
-from cellcohort.run import Run
+from cellcohort.runtime import distributed as launch
+from cellcohort.runtime.cli import run_command
+from cellcohort.runtime.ending import EndOfRun
+from cellcohort.runtime.run import Run
 
 
 @hydra.main(config_path="../conf", config_name="train", version_base="1.3")

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from cellcohort.sampling import BatchSampler
-from cellcohort.sampling.draw import MOST_TRIES
-from cellcohort.sampling.schedule import Schedule
-from cellcohort.sampling.windowed import CLASSES, SMALL, TOLERANCE
+from cellcohort.sampling.drawing.time_window import CLASSES, SMALL, TOLERANCE
+from cellcohort.sampling.drawing.uniform import MOST_TRIES
+from cellcohort.sampling.planning.schedule import Schedule
 
 MASK = 2**64 - 1
 GOLDEN, MIX1, MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
+from cellcohort.datasets.stored.store import Store
 from cellcohort.preparation import prepare
 from cellcohort.sources.anndata import AnnDataFiles
-from cellcohort.store import Store
 
 # what anndata and zarr say of themselves while they write
 QUIET = [

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from cellcohort.ledger import Ledger
-from cellcohort.run import strategy
+from cellcohort.composition.log import Ledger
+from cellcohort.runtime.run import strategy
 
 LABELS = {"experiment": ["a", "b"], "condition": ["dead", "alive"]}
 AXES: dict[str, dict[str, Any]] = {

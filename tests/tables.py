@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cellcohort.cells import CellTable
 from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched, TrackCapped
-from cellcohort.sampling.axis import Axis
+from cellcohort.sampling.axes.base import Axis
 
 SUBSETS = [s for n in range(5) for s in itertools.combinations(("experiment", "condition", "temporal", "track"), n)]
 

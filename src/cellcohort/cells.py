@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cellcohort.listing import listed, several
-from cellcohort.missing import MISSING_LABEL, Missing, refuse_missing
-from cellcohort.positions import checked_positions
+from cellcohort.messages import listed, several
+from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ class CellTable:
         Parameters
         ----------
         positions : numpy.ndarray of int, shape (n,)
-            Positions in this table, see :func:`~cellcohort.positions.checked_positions`; they become positions
+            Positions in this table, see :func:`~cellcohort.cells.checked_positions`; they become positions
             0..n-1 of the new one.
         """
         positions = checked_positions(positions, len(self))
@@ -245,3 +244,19 @@ def _hours(values: pd.Series) -> np.ndarray:
 
 def _smallest(n: int) -> np.dtype:
     return np.min_scalar_type(-max(n, 1))
+
+
+def checked_positions(positions: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
+    """Positions among n cells, int64.
+
+    Raises
+    ------
+    IndexError, TypeError
+        A position is not in 0..n-1, or not a whole number.
+    """
+    position = np.array(positions)
+    if position.size and position.dtype.kind not in "iu":
+        raise TypeError(f"positions have type {position.dtype}; use whole numbers, np.flatnonzero(mask) for a mask.")
+    if position.size and (position.min() < 0 or position.max() >= n):
+        raise IndexError(f"positions reach from {position.min()} to {position.max()}; use 0 to {n - 1}.")
+    return position.astype(np.int64, copy=False)

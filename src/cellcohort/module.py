@@ -11,10 +11,9 @@ import torch
 from hydra.utils import instantiate
 from torch import Tensor, nn
 
-from cellcohort.launch import check_place
-from cellcohort.listing import several
-from cellcohort.samples import Views
-from cellcohort.whole_number import whole_number
+from cellcohort.datasets.protocol import Views
+from cellcohort.messages import several, whole_number
+from cellcohort.runtime.distributed import check_place
 
 MLP = {"_target_": "cellcohort.models.MLP"}
 NTXENT = {"_target_": "cellcohort.objectives.NTXent"}

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.comparison import plots
-from cellcohort.comparison.pictures import Picture
+from cellcohort.comparison.figures import Picture
 from cellcohort.comparison.table import BETTER, OPEN, UNTESTABLE, WORSE, Arm, rows_of
 from cellcohort.comparison.text import better, cells, head, interval, notes
-from cellcohort.listing import several
-from cellcohort.scores import MEANINGS
+from cellcohort.evaluation.scores_file import MEANINGS
+from cellcohort.messages import several
 
 MARKS = {BETTER: "▲ ", WORSE: "▼ ", OPEN: "○ ", UNTESTABLE: "· ", "reference": "◆ "}
 GROUPS = {
@@ -60,7 +60,7 @@ def report(
     remarks : sequence of str
         What one must know to read the table.
     pictures : sequence of Picture
-        From :func:`cellcohort.comparison.pictures.pictures`.
+        From :func:`cellcohort.comparison.figures.pictures`.
     reference : str
         The strategy that others were compared with.
 

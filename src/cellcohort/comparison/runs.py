@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from cellcohort.ledger import read_about, read_composition
-from cellcohort.run import FINISHED, strategy
-from cellcohort.scores import how_scored, read_scores
+from cellcohort.composition.log import read_about, read_composition
+from cellcohort.evaluation.scores_file import how_scored, read_scores
+from cellcohort.runtime.run import FINISHED, strategy
 
 # neither what a run learns from nor how; "seed" is the pairing, "sampler" repeats batch_sampler.axes
 PASSED_OVER = (

@@ -12,7 +12,7 @@ import pandas as pd
 
 from cellcohort.comparison.runs import FinishedRun, differing
 from cellcohort.comparison.statistics import LEVEL, estimate, holm
-from cellcohort.scores import P_VALUES
+from cellcohort.evaluation.scores_file import P_VALUES
 
 REFERENCE = "random"
 BASELINES = ("untrained", "features")

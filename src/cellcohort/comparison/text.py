@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.comparison.runs import LeftOut
-from cellcohort.listing import several
+from cellcohort.messages import several
 
 HEAD = (
     "strategy",

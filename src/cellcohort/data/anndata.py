@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from cellcohort.augment.expression import ExpressionViews
 from cellcohort.cells import CellTable
-from cellcohort.merging import MergeLabels, merged
-from cellcohort.missing import Missing, refuse_missing
-from cellcohort.samples import Views
-from cellcohort.split import CHUNK
-from cellcohort.store import Store
-from cellcohort.stored import StoredCells
-from cellcohort.views.expression import ExpressionViews
+from cellcohort.datasets.protocol import Views
+from cellcohort.datasets.split import CHUNK
+from cellcohort.datasets.stored.cells import StoredCells
+from cellcohort.datasets.stored.store import Store
+from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
+from cellcohort.missing_values import Missing, refuse_missing
 
 __all__ = ["load_anndata"]
 
@@ -60,7 +60,7 @@ def load_anndata(
     Raises
     ------
     FileNotFoundError, ValueError
-        The store is not there or damaged, see :class:`~cellcohort.store.Store`; a column is not in obs
+        The store is not there or damaged, see :class:`~cellcohort.datasets.stored.store.Store`; a column is not in obs
         or has missing values; `merge_labels` names what is not there; the inputs are no profiles; no
         augmentation is on.
     """

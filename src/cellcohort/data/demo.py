@@ -13,14 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cellcohort.anchors import Positive, TrackCells
-from cellcohort.augment import LIGHT, Augment
+from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.data import tracks
-from cellcohort.whole import whole
-from cellcohort.whole_number import whole_number
+from cellcohort.datasets.positives import Positive, TrackCells
+from cellcohort.files import whole
+from cellcohort.messages import whole_number
 
 if TYPE_CHECKING:
-    from cellcohort.windows import TrackWindows
+    from cellcohort.datasets.features.windows import TrackWindows
 
 EXPERIMENTS = ("plate_1", "plate_2", "plate_3", "plate_4")
 CONDITIONS = ("rare_drug", "mock", "infected")
@@ -180,7 +180,7 @@ def load_demo(
     simulation_seed, founders : int
         See :func:`simulate`.
     frames, tau_hours, positive, augment, seed
-        The window, the positives and the views: see :class:`~cellcohort.windows.TrackWindows`.
+        The window, the positives and the views: see :class:`~cellcohort.datasets.features.windows.TrackWindows`.
 
     Raises
     ------

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cellcohort.anchors import TrackCells
 from cellcohort.data import timelapse
 from cellcohort.data.timelapse import TAU_HOURS
-from cellcohort.launch import Launch
-from cellcohort.samples import Views
+from cellcohort.datasets.images.index import Border
+from cellcohort.datasets.images.patches import Patches
+from cellcohort.datasets.images.positives import Positive
+from cellcohort.datasets.images.scaling import Normalise
+from cellcohort.datasets.positives import TrackCells
+from cellcohort.datasets.protocol import Views
+from cellcohort.runtime.distributed import Launch
 from cellcohort.simulation.plates import screen
-from cellcohort.timelapse.index import Border
-from cellcohort.timelapse.patches import Patches
-from cellcohort.timelapse.positives import Positive
-from cellcohort.timelapse.scaling import Normalise
 
 PATCH = (1, 48, 48)
 

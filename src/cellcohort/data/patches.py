@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cellcohort.augment.image import ImageViews
 from cellcohort.data.anndata import labelled, opened
-from cellcohort.merging import MergeLabels
-from cellcohort.missing import Missing
-from cellcohort.pairs import Pairs
-from cellcohort.samples import Views
-from cellcohort.stored import StoredCells
-from cellcohort.views.image import ImageViews
+from cellcohort.datasets.protocol import Views
+from cellcohort.datasets.stored.cells import StoredCells
+from cellcohort.datasets.stored.pairs import Pairs
+from cellcohort.datasets.tables.merge_labels import MergeLabels
+from cellcohort.missing_values import Missing
 
 __all__ = ["load_patches"]
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from cellcohort.anchors import TrackCells
 from cellcohort.cells import CellTable
-from cellcohort.samples import Views
-from cellcohort.timelapse.collection import read_collection
-from cellcohort.timelapse.index import Border, Index, make_index
-from cellcohort.timelapse.patches import Patches
-from cellcohort.timelapse.positives import Lineages, Positive, anchor_rows, check_positive
-from cellcohort.timelapse.scaling import Normalise, scaling
-from cellcohort.whole_number import whole_number
+from cellcohort.datasets.images.collection import read_collection
+from cellcohort.datasets.images.index import Border, Index, make_index
+from cellcohort.datasets.images.patches import Patches
+from cellcohort.datasets.images.positives import Lineages, Positive, anchor_rows, check_positive
+from cellcohort.datasets.images.scaling import Normalise, scaling
+from cellcohort.datasets.positives import TrackCells
+from cellcohort.datasets.protocol import Views
+from cellcohort.messages import whole_number
 
 __all__ = ["load_cells", "load_timelapse"]
 
@@ -83,7 +83,7 @@ def load_timelapse(
     Returns
     -------
     Patches
-        The columns of its `cells` are listed at :class:`cellcohort.timelapse.index.Index`.
+        The columns of its `cells` are listed at :class:`cellcohort.datasets.images.index.Index`.
 
     Raises
     ------

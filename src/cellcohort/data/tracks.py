@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cellcohort.anchors import Positive, TrackCells, anchor_cells
-from cellcohort.augment import LIGHT, Augment
-from cellcohort.merging import MergeLabels
-from cellcohort.missing import Missing
-from cellcohort.roles import COLUMNS, Roles, cells_of, numbers
-from cellcohort.table import read_table
+from cellcohort.augment.features import LIGHT, Augment
+from cellcohort.datasets.positives import Positive, TrackCells, anchor_cells
+from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of, numbers
+from cellcohort.datasets.tables.merge_labels import MergeLabels
+from cellcohort.datasets.tables.read import read_table
+from cellcohort.missing_values import Missing
 
 if TYPE_CHECKING:
-    from cellcohort.windows import TrackWindows
+    from cellcohort.datasets.features.windows import TrackWindows
 
 __all__ = ["COLUMNS", "load_cells", "load_tracks"]
 
@@ -46,7 +46,7 @@ def load_tracks(
     ----------
     path : str or Path
         A ``.parquet``, ``.csv`` or ``.csv.gz`` file; lines before the header of a CSV are skipped,
-        see :func:`~cellcohort.table.read_table`.
+        see :func:`~cellcohort.datasets.tables.read.read_table`.
     columns : mapping
         Which column is what; what is not named keeps its default. ``experiment``, ``condition``
         (None where there is none), ``time`` (a number of frames), ``track``, ``lineage`` (None, or
@@ -66,7 +66,7 @@ def load_tracks(
     log1p : sequence of str
         Features to be read as log(1 + x), for those with a long tail.
     frames, tau_hours, positive, augment, seed
-        The window, the positives and the views: see :class:`~cellcohort.windows.TrackWindows`.
+        The window, the positives and the views: see :class:`~cellcohort.datasets.features.windows.TrackWindows`.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def load_tracks(
         condition with ``missing="error"``; features are not numbers or have missing values; a (track, time)
         is there twice.
     """
-    from cellcohort.windows import TrackWindows  # here, so that `load_cells` does not wait for torch
+    from cellcohort.datasets.features.windows import TrackWindows  # here, so that `load_cells` does not wait for torch
 
     roles = Roles.of(columns)
     table = read_table(path, {*roles.named.values(), *roles.features})

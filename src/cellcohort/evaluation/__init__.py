@@ -1,8 +1,8 @@
 """What a trained encoder has learned: scores on held-out cells, beside those of baselines."""
 
 from cellcohort.evaluation.evaluation import Evaluation
-from cellcohort.evaluation.load import LoadedRun, load_run
+from cellcohort.evaluation.load_run import LoadedRun, load_run
 from cellcohort.evaluation.results import Results
-from cellcohort.scores import read_scores
+from cellcohort.evaluation.scores_file import read_scores
 
 __all__ = ["Evaluation", "LoadedRun", "Results", "load_run", "read_scores"]

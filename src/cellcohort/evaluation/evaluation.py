@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from cellcohort.evaluation.chosen import Chosen, choose, training_part
+from cellcohort.datasets.protocol import Samples
+from cellcohort.evaluation.embed import Features, Represent, flattened, represented, represented_pairs, untrained
 from cellcohort.evaluation.geometry import geometry_scores
 from cellcohort.evaluation.mixing import ilisi_scores, mmd_scores
 from cellcohort.evaluation.probes import condition_scores, experiment_scores, hours_scores
-from cellcohort.evaluation.represent import Features, Represent, flattened, represented, represented_pairs, untrained
 from cellcohort.evaluation.results import Results, embedding_table, score_table
 from cellcohort.evaluation.score import Score
+from cellcohort.evaluation.selection import Chosen, choose, training_part
 from cellcohort.evaluation.tracks import smoothness_scores
+from cellcohort.messages import whole_number
 from cellcohort.module import ContrastiveModule
-from cellcohort.samples import Samples
-from cellcohort.sampling.keyed import key_of, uniform
-from cellcohort.whole_number import whole_number
+from cellcohort.sampling.rng import key_of, uniform
 
 MOST_POSITIVES = 2000
 

@@ -12,8 +12,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from cellcohort.cells import Column
 from cellcohort.evaluation.score import Held, Score, mean, noted
-from cellcohort.listing import several
-from cellcohort.sampling.keyed import key_of, uniform
+from cellcohort.messages import several
+from cellcohort.sampling.rng import key_of, uniform
 
 LISI_NEIGHBOURS = 90  # with scib-metrics' perplexity of a third of it, as Korsunsky et al. use it
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cellcohort.evaluation.score import Held, Score, mean, noted
-from cellcohort.listing import several
+from cellcohort.messages import several
 
 Classify = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 Folds = list[tuple[np.ndarray, np.ndarray]]

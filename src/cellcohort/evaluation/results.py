@@ -16,8 +16,8 @@ from lightning.pytorch.loggers import Logger
 
 from cellcohort.cells import CellTable
 from cellcohort.evaluation.score import Score
-from cellcohort.scores import COLUMNS, HOW, SCORES
-from cellcohort.whole import whole
+from cellcohort.evaluation.scores_file import COLUMNS, HOW, SCORES
+from cellcohort.files import whole
 
 EMBEDDINGS = "embeddings.parquet"
 

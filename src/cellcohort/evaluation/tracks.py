@@ -6,7 +6,7 @@ import numpy as np
 
 from cellcohort.cells import CellTable
 from cellcohort.evaluation.score import Score
-from cellcohort.sampling.keyed import key_of, uniform
+from cellcohort.sampling.rng import key_of, uniform
 
 
 def next_frames(cells: CellTable, rows: np.ndarray) -> np.ndarray:

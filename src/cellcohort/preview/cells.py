@@ -12,7 +12,7 @@ from hydra.utils import get_method, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.cells import CellTable
-from cellcohort.split import CHUNK
+from cellcohort.datasets.split import CHUNK
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TrainingCells:
 
     @property
     def store(self) -> Any:
-        """The :class:`~cellcohort.store.Store` that the cells are read from; None where there is none."""
+        """The :class:`~cellcohort.datasets.stored.store.Store` that the cells are read from, or None."""
         return getattr(self.dataset, "store", None)
 
     def held_out_line(self) -> str:

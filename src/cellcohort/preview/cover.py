@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 
-from cellcohort.listing import several
+from cellcohort.messages import several
 from cellcohort.sampling import BatchSampler, ShortfallWarning
-from cellcohort.sampling.axis import WindowAxis
-from cellcohort.sampling.reading import in_chunks
+from cellcohort.sampling.axes.base import WindowAxis
+from cellcohort.sampling.chunked.read_cost import in_chunks
 
 
 def cover(sampler: BatchSampler) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from cellcohort.listing import several
-from cellcohort.preview.held import Held
+from cellcohort.messages import several
+from cellcohort.preview.label_shares import Held
 from cellcohort.preview.survey import Survey
 from cellcohort.preview.tables import both_ends, short
-from cellcohort.sampling.axis import WindowAxis
+from cellcohort.sampling.axes.base import WindowAxis
 
 # palettes that colour-blind readers can tell apart: "Safe" of CARTOColors, Okabe and Ito's
 PALETTES = (

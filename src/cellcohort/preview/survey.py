@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellcohort.composition import Meter
+from cellcohort.composition.meter import Meter
 from cellcohort.preview.cells import TrainingCells
-from cellcohort.preview.held import Held, Sums
-from cellcohort.preview.words import title_of
+from cellcohort.preview.describe import title_of
+from cellcohort.preview.label_shares import Held, Sums
 from cellcohort.sampling import BatchSampler, ShortfallWarning
-from cellcohort.sampling.axis import GroupAxis, ShareAxis
+from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
+from cellcohort.sampling.chunked.read_cost import Reading, in_chunks, reading
 from cellcohort.sampling.coverage import Coverage, coverage_of
-from cellcohort.sampling.reading import Reading, in_chunks, reading
 
 _ENTRIES = 4_000_000  # of the tables that are held while batches are counted
 _EPOCHS, _DRAWS, _NEARLY_ALL = 10, 20_000_000, 0.999
@@ -37,7 +37,7 @@ class Survey:
         Of these, how many were measured.
     held : tuple of Held
     numbers : dict of str to numpy.ndarray, shape (n_batches,)
-        What :class:`~cellcohort.composition.Meter` says of each batch measured.
+        What :class:`~cellcohort.composition.meter.Meter` says of each batch measured.
     leaders : numpy.ndarray of int, shape (n_batches,), or None
         Code of the label that each batch is built around.
     mates : numpy.ndarray, shape (n_batches,), or None

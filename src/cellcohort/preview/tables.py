@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cellcohort.gauges import MOST_LABELS
-from cellcohort.listing import several
-from cellcohort.preview.held import Held
+from cellcohort.composition.metrics import MOST_LABELS
+from cellcohort.messages import several
+from cellcohort.preview.describe import percent
+from cellcohort.preview.label_shares import Held
 from cellcohort.preview.survey import Survey
-from cellcohort.preview.words import percent
-from cellcohort.sampling.axis import WindowAxis
+from cellcohort.sampling.axes.base import WindowAxis
 
 WIDTH = 100  # characters of a line
 EACH_END = 5  # labels shown from both ends of a long column

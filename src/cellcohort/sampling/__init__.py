@@ -9,20 +9,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cellcohort.sampling.axes.condition import ConditionBalanced
+from cellcohort.sampling.axes.experiment_aware import ExperimentAware
+from cellcohort.sampling.axes.temporal import TemporallyEnriched
+from cellcohort.sampling.axes.track_capped import TrackCapped
 from cellcohort.sampling.batch import Asked, Batch
 from cellcohort.sampling.batch_sampler import BatchSampler
-from cellcohort.sampling.condition import ConditionBalanced
-from cellcohort.sampling.experiment_aware import ExperimentAware
 from cellcohort.sampling.flexible import FlexibleBatchSampler
-from cellcohort.sampling.shortfall import ShortfallWarning
-from cellcohort.sampling.temporal import TemporallyEnriched
-from cellcohort.sampling.track_capped import TrackCapped
+from cellcohort.sampling.planning.shortfalls import ShortfallWarning
 
 if TYPE_CHECKING:
-    from cellcohort.sampling.chunked import ChunkedBatchSampler
-    from cellcohort.sampling.plain_chunks import ChunksInOrder, ChunksShuffled
+    from cellcohort.sampling.chunked.unweighted import ChunksInOrder, ChunksShuffled
+    from cellcohort.sampling.chunked.weighted import ChunkedBatchSampler
 
-_CHUNKED = {"ChunkedBatchSampler": "chunked", "ChunksInOrder": "plain_chunks", "ChunksShuffled": "plain_chunks"}
+_CHUNKED = {"ChunkedBatchSampler": "weighted", "ChunksInOrder": "unweighted", "ChunksShuffled": "unweighted"}
 
 __all__ = [
     "Asked",
@@ -43,4 +43,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _CHUNKED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_CHUNKED[name]}"), name)
+    return getattr(import_module(f"{__name__}.chunked.{_CHUNKED[name]}"), name)

@@ -10,13 +10,12 @@ from typing import Literal, Self
 import numpy as np
 
 from cellcohort.cells import CellTable
-from cellcohort.listing import several
-from cellcohort.sampling.axis import Axis
+from cellcohort.messages import several, whole_number
+from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch import Asked, Batch
-from cellcohort.sampling.schedule import Schedule
-from cellcohort.sampling.shortfall import ShortfallWarning
+from cellcohort.sampling.planning.schedule import Schedule
+from cellcohort.sampling.planning.shortfalls import ShortfallWarning
 from cellcohort.sampling.validation import told_as_validation
-from cellcohort.whole_number import whole_number
 
 
 class BatchSampler:

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
-from cellcohort.sampling.axis import Axis
+from cellcohort.sampling.axes.base import Axis
+from cellcohort.sampling.axes.condition import ConditionBalanced
+from cellcohort.sampling.axes.experiment_aware import ExperimentAware
+from cellcohort.sampling.axes.temporal import TemporallyEnriched
 from cellcohort.sampling.batch_sampler import BatchSampler
-from cellcohort.sampling.condition import ConditionBalanced
-from cellcohort.sampling.experiment_aware import ExperimentAware
-from cellcohort.sampling.temporal import TemporallyEnriched
 
 HOURS = ("hours_post_infection", "hours_post_perturbation")
 

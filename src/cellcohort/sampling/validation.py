@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cellcohort.listing import several
+from cellcohort.messages import several
 
 
 @contextmanager

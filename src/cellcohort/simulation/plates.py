@@ -13,10 +13,10 @@ from iohub import open_ome_zarr
 from iohub.ngff.models import ChannelAxisMeta, SpaceAxisMeta, TimeAxisMeta
 from omegaconf import OmegaConf
 
+from cellcohort.files import whole
+from cellcohort.messages import whole_number
 from cellcohort.simulation.lives import HOURS, live
 from cellcohort.simulation.microscope import Microscope, dust
-from cellcohort.whole import whole
-from cellcohort.whole_number import whole_number
 
 WELLS = {"mock": ("A/1", "A/2"), "infected": ("B/1", "B/2"), "rare_drug": ("C/1",)}
 RARE = 0.4  # founders in a well of rare_drug, as a share of those in another well

@@ -17,7 +17,7 @@ import pandas as pd
 import zarr
 from scipy import sparse
 
-from cellcohort.listing import listed, several
+from cellcohort.messages import listed, several
 
 PROVENANCE = ("source_file", "source_row")
 

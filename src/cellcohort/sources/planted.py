@@ -11,9 +11,9 @@ import pandas as pd
 from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
-from cellcohort.sampling.keyed import key_of, uniform
+from cellcohort.messages import whole_number
+from cellcohort.sampling.rng import key_of, uniform
 from cellcohort.sources.anndata import AnnDataFiles
-from cellcohort.whole_number import whole_number
 
 BLOCK = 8192  # rows read at a time
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cellcohort.samples import Samples
-from cellcohort.timelapse.chunks import keys_of
-from cellcohort.timelapse.patches import Patches as TimelapsePatches
+from cellcohort.datasets.images.chunks import keys_of
+from cellcohort.datasets.images.patches import Patches as TimelapsePatches
+from cellcohort.datasets.protocol import Samples
 
 SAMPLED = 64  # patches that are looked at to see whether they are made as before
 LABELS = ("experiment", "condition", "hours", "track", "lineage", "fov", "t", "y", "x")

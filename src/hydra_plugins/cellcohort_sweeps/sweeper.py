@@ -18,8 +18,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException, ConfigCompositionException
 from omegaconf import OmegaConf, open_dict
 
-from cellcohort.listing import listed, several
-from cellcohort.run import FINISHED, digest, set_aside
+from cellcohort.messages import listed, several
+from cellcohort.runtime.run import FINISHED, digest, set_aside
 
 NAMED_ANYWAY = ("sampler", "seed", "run_name")  # a run name tells them without being asked
 
@@ -196,7 +196,7 @@ def _unfinished(jobs: Sequence[Job], directory: Path, world_size: int) -> list[J
 
 def _refuse_other_world_size(directory: Path, finished: Sequence[str], world_size: int) -> None:
     """Keep jobs of other numbers of processes out of one sweep: their steps hold other numbers of cells."""
-    from cellcohort.ledger import read_about  # here, since Hydra reads this file at every start
+    from cellcohort.composition.log import read_about  # here, since Hydra reads this file at every start
 
     by_size: dict[int, list[str]] = {}
     for name in finished:

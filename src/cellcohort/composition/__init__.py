@@ -1,0 +1,1 @@
+"""What every batch held, against what was asked: measured, logged, kept."""

@@ -1,0 +1,250 @@
+"""The single measurements that a `Meter` is made of.
+
+Each measures the batches of several steps and all ranks at once: one row per step and rank, and one
+for the global batch of the step behind those of its ranks. Counting is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+
+from cellcohort.cells import Column
+from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.drawing.time_window import TOLERANCE
+
+MOST_LABELS = 20  # columns with more are summed up instead of told label by label
+_ROUNDING = 1 + 1e-6  # cells by which a count may miss its target without being short
+
+
+class Gauge(Protocol):
+    """Some numbers on batches."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Their names."""
+        ...
+
+    @property
+    def details(self) -> Sequence[str]:
+        """Those names that a log can do without."""
+        ...
+
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names).
+
+        Parameters
+        ----------
+        positions : numpy.ndarray of int64, shape (n_steps, n_ranks, batch_size)
+        asked : sequence over steps of sequence over ranks of Asked
+        joint : bool
+            Whether only the union of the ranks' batches was asked something.
+        """
+        ...
+
+
+class Shares:
+    """Shares of the labels of a column, and how far they are from those asked and the table's.
+
+    `key` is what ``Asked.shares`` calls the column, if it is in there; `quota` says whether every
+    label has a number of cells to be met, or only those of the leak together (see `Leak`).
+    """
+
+    def __init__(self, title: str, column: Column, key: Any = None, quota: bool = False) -> None:
+        counts = column.counts()
+        self._codes, self._key, self._table = column.codes, key, counts / counts.sum()
+        self._present = np.flatnonzero(counts)
+        labels = label_texts([column.labels[code] for code in self._present])
+        self._each = len(labels) <= MOST_LABELS
+        told = [f"share/{label}" for label in labels] if self._each else ["share_min", "share_max", "effective_labels"]
+        asked = [f"asked/{label}" for label in labels] if self._each and key is not None else []
+        last = ["present", "distance_to_table"] + ["distance"] * (key is not None) + ["shortfall"] * quota
+        self.names = [f"{title}/{name}" for name in [*told, *asked, *last]]
+        self.details = [f"{title}/{name}" for name in asked]
+        if key is not None:
+            self.details += [f"{title}/distance_to_table", f"{title}/shortfall"]
+        self._told, self._last = len(told), len(last)
+
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        counts = _count(self._codes, positions, len(self._table))
+        if self._key is None:
+            wanted = np.broadcast_to(self._table, counts.shape)
+        else:
+            wanted = np.array([[one.shares[self._key] for one in ranks] for ranks in asked])
+        held, verdict = _judge(counts, wanted, self._table, positions.shape[2], joint)
+        shares = held[:, :, self._present]
+        out[:, :, : self._told] = shares if self._each else _spread(shares)
+        if self._each and self._key is not None:
+            of_ranks = wanted[:, :, self._present]
+            out[:, :-1, self._told : -self._last] = of_ranks
+            out[:, -1, self._told : -self._last] = of_ranks.mean(axis=1)
+        out[:, :, -self._last :] = verdict[:, :, : self._last]
+
+
+class Leak:
+    """Share of cells that are not of the group the batch is built around."""
+
+    names = ("leak/asked", "leak/held", "leak/shortfall")
+    details = ("leak/shortfall",)
+
+    def __init__(self, column: Column) -> None:
+        self._codes = column.codes
+
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        group = np.array([[one.experiment for one in ranks] for ranks in asked])
+        counts = _count_others(self._codes, positions, group)
+        _against(np.array([[one.leaky for one in ranks] for ranks in asked]), counts, joint, out)
+
+
+class Window:
+    """Share of cells within the window around the focal time of the batch."""
+
+    names = ("window/asked", "window/held", "window/shortfall", "window/focal_hours")
+    details = ("window/shortfall", "window/focal_hours")
+
+    def __init__(self, hours: np.ndarray) -> None:
+        self._hours = hours
+
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        inside, focal, width = np.moveaxis(
+            np.array([[(one.inside, one.focal_hours, one.window_hours) for one in ranks] for ranks in asked]), 2, 0
+        )
+        _against(inside, _count_near(self._hours, positions, focal, width + TOLERANCE), joint, out)
+        out[:, :-1, 3] = focal
+        out[:, -1, 3] = np.where((focal == focal[:, :1]).all(axis=1), focal[:, 0], np.nan)
+
+
+class Repeats:
+    """Places filled by a cell that the batch holds already."""
+
+    names: Sequence[str] = ("duplicates",)
+    details: Sequence[str] = ()
+
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        out[:, :, 0] = _equals(positions)[:, :, 0]
+
+
+class Tracks:
+    """Pairs of places filled by cells of one track."""
+
+    names: Sequence[str] = ("same_track_pairs",)
+    details: Sequence[str] = ()
+
+    def __init__(self, column: Column) -> None:
+        self._codes = column.codes
+
+    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
+        out[:, :, 0] = _equals(self._codes[positions])[:, :, 1]
+
+
+def label_texts(labels: Sequence[Hashable]) -> list[str]:
+    """Labels as texts that differ wherever the labels differ."""
+    texts = [" x ".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in labels]
+    return texts if len(set(texts)) == len(texts) and "" not in texts else [repr(label) for label in labels]
+
+
+def _against(wanted: np.ndarray, counts: np.ndarray, joint: bool, out: np.ndarray) -> None:
+    """Write the shares asked and held, and the shortfall, of cells of one kind against all others."""
+    both = np.stack([wanted, 1 - wanted], axis=2)
+    held, verdict = _judge(counts, both, np.zeros(2), int(counts[0, 0].sum()), joint)
+    out[:, :-1, 0], out[:, -1, 0] = wanted, wanted.mean(axis=1)
+    out[:, :, 1] = held[:, :, 0]
+    out[:, :, 2] = verdict[:, :, 3]
+
+
+def _spread(shares: np.ndarray) -> np.ndarray:
+    """Least share, largest share and effective number of labels of every row."""
+    entropy = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)
+    return np.stack([shares.min(axis=-1), shares.max(axis=-1), np.exp(entropy)], axis=-1)
+
+
+@njit(cache=True, nogil=True)
+def _count(codes, positions, n_labels):  # type: ignore[no-untyped-def]
+    """Cells of each label, shape (n_steps, n_ranks, n_labels)."""
+    n_steps, n_ranks, size = positions.shape
+    counts = np.zeros((n_steps, n_ranks, n_labels))
+    for step in range(n_steps):
+        for rank in range(n_ranks):
+            for i in range(size):
+                counts[step, rank, codes[positions[step, rank, i]]] += 1
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _count_others(codes, positions, group):  # type: ignore[no-untyped-def]
+    """Cells of other labels than the batch's, and of it, shape (n_steps, n_ranks, 2)."""
+    n_steps, n_ranks, size = positions.shape
+    counts = np.zeros((n_steps, n_ranks, 2))
+    for step in range(n_steps):
+        for rank in range(n_ranks):
+            for i in range(size):
+                counts[step, rank, int(codes[positions[step, rank, i]] == group[step, rank])] += 1
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _count_near(hours, positions, focal, reach):  # type: ignore[no-untyped-def]
+    """Cells within reach of the batch's focal time, and others, shape (n_steps, n_ranks, 2); NaN is never within."""
+    n_steps, n_ranks, size = positions.shape
+    counts = np.zeros((n_steps, n_ranks, 2))
+    for step in range(n_steps):
+        for rank in range(n_ranks):
+            for i in range(size):
+                near = abs(hours[positions[step, rank, i]] - focal[step, rank]) <= reach[step, rank]
+                counts[step, rank, 0 if near else 1] += 1
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _judge(counts, wanted, table, size, joint):  # type: ignore[no-untyped-def]
+    """Shares held, shape (n_steps, n_ranks + 1, n_labels), and a verdict, shape (n_steps, n_ranks + 1, 4).
+
+    The verdict is: labels present, distance to the table's shares and to those wanted, shortfall.
+    """
+    n_steps, n_ranks, n_labels = counts.shape
+    held, verdict = np.zeros((n_steps, n_ranks + 1, n_labels)), np.zeros((n_steps, n_ranks + 1, 4))
+    for step in range(n_steps):
+        for row in range(n_ranks + 1):
+            for label in range(n_labels):
+                if row < n_ranks:
+                    share, target = counts[step, row, label] / size, wanted[step, row, label]
+                else:
+                    share, target = held[step, :-1, label].mean(), wanted[step, :, label].mean()
+                held[step, row, label] = share
+                verdict[step, row, 0] += share > 0
+                verdict[step, row, 1] += abs(share - table[label]) / 2
+                verdict[step, row, 2] += abs(share - target) / 2
+                lacking = (target - share) * (size if row < n_ranks else size * n_ranks)
+                if lacking > _ROUNDING:
+                    verdict[step, row, 3] += np.floor(lacking + 1e-6)
+        if joint:
+            verdict[step, :-1, 3] = np.nan
+        else:
+            verdict[step, -1, 3] = verdict[step, :-1, 3].sum()
+    return held, verdict
+
+
+@njit(cache=True, nogil=True)
+def _equals(values):  # type: ignore[no-untyped-def]
+    """Entries that came before, and pairs of equal entries: of each batch and of each step together."""
+    n_steps, n_ranks, _ = values.shape
+    out = np.zeros((n_steps, n_ranks + 1, 2))
+    for step in range(n_steps):
+        for row in range(n_ranks + 1):
+            entries = values[step, row] if row < n_ranks else values[step].ravel()
+            bits = 1
+            while 1 << bits < 2 * entries.size:
+                bits += 1
+            known, count = np.full(1 << bits, -1, np.int64), np.zeros(1 << bits, np.int64)
+            for value in entries:
+                slot = (np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits)
+                while known[slot] != value and known[slot] != -1:
+                    slot = (slot + np.uint64(1)) & np.uint64((1 << bits) - 1)
+                known[slot] = value
+                out[step, row, 0] += count[slot] > 0
+                out[step, row, 1] += count[slot]
+                count[slot] += 1
+    return out

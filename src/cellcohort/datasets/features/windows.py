@@ -1,0 +1,210 @@
+"""Windows of tracked features: the anchors, their positives in time, and the views of both."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from multiprocessing.context import get_spawning_popen
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from cellcohort.augment.features import LIGHT, Augment, draws
+from cellcohort.cells import CellTable, checked_positions
+from cellcohort.datasets.positives import TICKS, Positive, anchors, check_positive, later_rows, rising_clock
+from cellcohort.messages import whole_number
+
+
+class TrackWindows(Dataset[dict[str, Any]]):
+    """Windows of the features of tracked cells, as anchors with a positive each.
+
+    The anchor of a cell is the window of the last `frames` recorded frames of its track up to its
+    own; a young track repeats its first frame at the front, and frames that were not recorded are
+    skipped. The positive is the window at a later frame of the track, drawn evenly among those
+    recorded `tau_hours` later and never the anchor's own. Both are augmented, by draws of their own.
+
+    Every draw is keyed by (seed, epoch, row of the whole table): a run repeats exactly whatever the
+    workers and the batch, and a subset gives its cells the positives that they have in the whole.
+
+    Parameters
+    ----------
+    cells : CellTable
+        With hours and tracks, its rows in the order of tracks and, inside a track, of hours.
+    features : numpy.ndarray of float32, shape (n_cells, n_features)
+        In any unit; no missing values.
+    names : sequence of str
+        Names of the features.
+    frames : int
+        Frames in a window, K.
+    tau_hours : (float, float)
+        Least and greatest time from anchor to positive, in hours, both inclusive.
+    positive : {"track_or_view", "track", "view"}
+        "track_or_view" takes a second view of the anchor's own window where the track has no frame
+        `tau_hours` later; "track" leaves such cells out of `cells`, so that they are no anchors;
+        "view" always takes a second view, and needs no `tau_hours`.
+    augment : Augment
+        What makes two views of a window differ.
+    seed : int
+        Key of the positives and the views.
+    whole : str
+        Column of `cells` whose groups :func:`cellcohort.datasets.split.split` never cuts in two.
+
+    Attributes
+    ----------
+    cells : CellTable
+        The cells that can be anchors; positions 0..n-1 of the dataset.
+    shape : (int, int)
+        Features and frames of a window.
+    views : None
+        Batches come augmented.
+
+    Raises
+    ------
+    ValueError
+        An option is out of range, the table has no hours or tracks or is in another order, features
+        are missing, or no cell at all has a positive `tau_hours` later.
+    """
+
+    views: None = None
+
+    def __init__(
+        self,
+        cells: CellTable,
+        features: np.ndarray,
+        names: Sequence[str],
+        frames: int = 6,
+        tau_hours: Sequence[float] = (0.5, 2.0),
+        positive: Positive = "track_or_view",
+        augment: Augment = LIGHT,
+        seed: int = 0,
+        whole: str = "track",
+    ) -> None:
+        _check_options(frames, tau_hours, positive, augment, seed)
+        if features.shape != (len(cells), len(names)) or not len(names):
+            raise ValueError(
+                f"features have shape {features.shape}; {len(cells)} cells and {len(names)} names need "
+                f"({len(cells)}, {len(names)}), with at least one feature."
+            )
+        if not np.isfinite(features).all():
+            raise ValueError("features have missing or infinite values; fill or drop these rows.")
+        clock, first = rising_clock(cells, tau_hours)
+        rows = anchors(clock, first, tau_hours, positive)
+        self.names, self.shape = tuple(names), (len(names), frames)
+        self.positive, self.augment, self.seed, self.whole = positive, augment, seed, whole
+        self._tau_hours = tuple(tau_hours)
+        # tensors, because these are moved to shared memory when they are sent to a worker process
+        self._features = torch.from_numpy(np.ascontiguousarray(features, np.float32))
+        self._clock, self._first = torch.from_numpy(clock), torch.from_numpy(first)
+        self._mean, self._spread = _moments(self._features.numpy())
+        self._table: CellTable | None = cells
+        self._cells: CellTable | None = cells if len(rows) == len(cells) else cells.take(rows)
+        self._rows = torch.from_numpy(rows)
+
+    @property
+    def cells(self) -> CellTable:
+        if self._cells is None:
+            raise RuntimeError("a loader's worker process holds the features only; read `cells` in the main process.")
+        return self._cells
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"TrackWindows({len(self):,} cells, {self.shape[0]} features x {self.shape[1]} frames)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the table of cells where a process is being started: workers need features only."""
+        starting = get_spawning_popen() is not None
+        return {**self.__dict__, "_cells": None, "_table": None} if starting else self.__dict__.copy()
+
+    def subset(self, positions: np.ndarray) -> TrackWindows:
+        """The dataset of some cells, which become positions 0..n-1.
+
+        Windows and positives still come from the whole track, so keep tracks whole where that matters.
+        """
+        positions = checked_positions(positions, len(self))
+        part = copy.copy(self)
+        part._cells, part._rows = self.cells.take(positions), self._rows[torch.from_numpy(positions)]
+        return part
+
+    def every_cell(self) -> TrackWindows:
+        """The dataset of all cells of the table, those that can be no anchor among them, in its order."""
+        if self._table is None:
+            raise RuntimeError("a loader's worker process holds the features only; ask in the main process.")
+        whole = copy.copy(self)
+        whole._cells, whole._rows = self._table, torch.arange(len(self._table))
+        return whole
+
+    def statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of every feature over the cells of this dataset, float32 (n_features,) each."""
+        return _moments(self._features.numpy()[self._rows.numpy()])
+
+    def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
+        """The windows of some cells as recorded, without augmentation; float32 (n, n_features, n_frames)."""
+        return self._windows(self._rows.numpy()[checked_positions(positions, len(self))])
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """One cell, as a batch of one."""
+        return self.__getitems__([position])
+
+    def __getitems__(self, positions: Sequence[int] | np.ndarray) -> dict[str, Any]:
+        """The tensors of one batch.
+
+        Parameters
+        ----------
+        positions : Batch or sequence of int
+            A :class:`~cellcohort.sampling.batch.Batch` says its epoch and step; any other sequence
+            stands for epoch 0, step 0.
+
+        Returns
+        -------
+        dict
+            "anchor" and "positive", float32 (n, n_features, n_frames); "meta", a dict of "position"
+            (int64 (n,)), "epoch", "step" (int) and "tau_hours" (float32 (n,), NaN where the positive
+            is a second view).
+
+        Raises
+        ------
+        IndexError, TypeError
+            A position is not in 0..len-1, or not a whole number.
+        """
+        epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
+        position = checked_positions(positions, len(self))
+        rows, clock = self._rows.numpy()[position], self._clock.numpy()
+        later = rows
+        if self.positive != "view":
+            start, stop = later_rows(clock, rows, self._tau_hours)
+            drawn = start + (draws((self.seed, epoch, 0), rows, 1)[:, 0] * (stop - start)).astype(np.int64)
+            later = np.where(stop > start, drawn, rows)
+        tau = np.where(later > rows, (clock[later] - clock[rows]) / TICKS, np.nan).astype(np.float32)
+        anchor, positive = (
+            self.augment(self._windows(at), self._mean, self._spread, (self.seed, epoch, view), rows)
+            for view, at in ((1, rows), (2, later))
+        )
+        where, tau_hours = torch.from_numpy(position), torch.from_numpy(tau)
+        meta = {"position": where, "epoch": epoch, "step": step, "tau_hours": tau_hours}
+        return {"anchor": torch.from_numpy(anchor), "positive": torch.from_numpy(positive), "meta": meta}
+
+    def _windows(self, rows: np.ndarray) -> np.ndarray:
+        back = rows[:, None] - np.arange(self.shape[1] - 1, -1, -1)
+        recorded = np.maximum(back, self._first.numpy()[rows][:, None])
+        return np.ascontiguousarray(self._features.numpy()[recorded].transpose(0, 2, 1))
+
+
+def _check_options(frames: int, tau_hours: Sequence[float], positive: str, augment: Augment, seed: int) -> None:
+    if frames < 1:
+        raise ValueError(f"frames={frames} leaves no frame in a window; use 1 or more.")
+    whole_number("seed", seed, 0)
+    check_positive(tau_hours, positive)
+    if positive != "track" and not augment.changes:
+        raise ValueError(
+            f"positive={positive!r} with noise, scaling and dropout all 0 would pair cells with themselves; "
+            "turn one of them up, or use positive='track'."
+        )
+
+
+def _moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    mean, std = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
+    return mean.astype(np.float32), std.astype(np.float32)

@@ -1,0 +1,193 @@
+"""A collection of experiments, as it is written down in YAML: which plate, which tracks, and what they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from cellcohort.messages import several
+
+NEEDED = ("name", "tracks", "conditions", "interval_minutes", "channels")
+OPTIONAL = ("plate", "start_hours", "include", "exclude")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One plate of tracked cells.
+
+    Attributes
+    ----------
+    name : str
+    plate : pathlib.Path
+        An OME-Zarr HCS plate, version 0.4 or 0.5.
+    tracks : pathlib.Path or dict of str to pathlib.Path
+        One table with a column "position", or one table per position ("A/1/0").
+    conditions : dict of str to tuple of str
+        Wells ("A/1") of each condition.
+    interval_minutes, start_hours : float
+        ``hours = start_hours + t * interval_minutes / 60``.
+    channels : tuple of str
+        Names of the channels that make an input, in its order.
+    include : tuple of str or None
+        The positions to use; None for all.
+    exclude : tuple of str
+        Positions to leave out.
+    """
+
+    name: str
+    plate: Path
+    tracks: Path | dict[str, Path]
+    conditions: dict[str, tuple[str, ...]]
+    interval_minutes: float
+    start_hours: float
+    channels: tuple[str, ...]
+    include: tuple[str, ...] | None
+    exclude: tuple[str, ...]
+
+    def condition_of(self, well: str) -> str | None:
+        """The condition of a well; None where it has none."""
+        return next((label for label, wells in self.conditions.items() if well in wells), None)
+
+    def uses(self, position: str) -> bool:
+        """Whether a position is among those to use."""
+        return (self.include is None or position in self.include) and position not in self.exclude
+
+
+def read_collection(
+    path: str | Path | None, experiments: Sequence[Mapping[str, Any]] | None = None
+) -> list[Experiment]:
+    """Read and check a collection.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        A YAML file with a list `experiments`; or, with one entry in `experiments`, the plate of that
+        entry. Paths inside are relative to the folder of `path`.
+    experiments : sequence of mapping, optional
+        The entries themselves, where `path` is no YAML file.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        There is no such file, an entry lacks or has too many keys, or a value is out of range; the
+        plates themselves are not looked at.
+    """
+    path = None if path is None else Path(path)
+    if path is not None and path.suffix in (".yaml", ".yml"):
+        if experiments is not None:
+            raise ValueError(f"{path} lists experiments, and data.experiments does too; give one of the two.")
+        experiments = _entries(path)
+    elif experiments is None:
+        raise ValueError(
+            f"path={path} is not a collection: give data.path (source.collection.path where one is prepared) a .yaml "
+            "file that lists experiments, or list them in data.experiments (a recipe does, for one plate)."
+        )
+    elif path is not None:
+        if len(experiments) != 1 or "plate" in experiments[0]:
+            raise ValueError(
+                f"data.path={path} is the plate of one entry of data.experiments that names none, but there are "
+                f"{len(experiments)}, or it names one; leave out data.path or that `plate`."
+            )
+        experiments = [{**experiments[0], "plate": path.name}]
+    elif lacking := [
+        str(entry.get("name", number)) for number, entry in enumerate(experiments, 1) if not entry.get("plate")
+    ]:
+        raise ValueError(
+            f"no plate is named for experiment {', '.join(lacking)}; set data.path=<plate>, which does for one "
+            "experiment, or `plate` in each entry of data.experiments."
+        )
+    folder = Path() if path is None else path.parent
+    found = [_experiment(entry, folder, number) for number, entry in enumerate(experiments, start=1)]
+    if not found:
+        raise ValueError(f"{path or 'data.experiments'} lists no experiment; name at least one.")
+    if twice := [name for name, n in Counter(e.name for e in found).items() if n > 1]:
+        raise ValueError(f"two experiments are called {', '.join(twice)}; give each a name of its own.")
+    if len({len(e.channels) for e in found}) > 1:
+        counts = ", ".join(f"{e.name} {list(e.channels)}" for e in found)
+        raise ValueError(f"experiments differ in their number of channels: {counts}. Choose as many for each.")
+    return found
+
+
+def _entries(path: Path) -> list[Mapping[str, Any]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path} (seen from {Path.cwd()}); give the YAML file of a collection.")
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except Exception as error:  # of several libraries: not YAML, or a value that refers to nothing
+        raise ValueError(f"{path} cannot be read as YAML: {error}") from error
+    if not isinstance(content, Mapping) or set(content) != {"experiments"}:
+        there = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+        raise ValueError(f"{path} has {there} at its top; it must have `experiments`, a list, and nothing else.")
+    entries = content["experiments"]
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise ValueError(f"`experiments` of {path} is no list of entries; begin each with `- name:`.")
+    return entries
+
+
+def _experiment(entry: Mapping[str, Any], folder: Path, number: int) -> Experiment:
+    name = str(entry.get("name", f"number {number}"))
+    if missing := [key for key in (*NEEDED, "plate") if entry.get(key) is None]:
+        raise ValueError(f"experiment {name} lacks {', '.join(missing)}; an entry needs {', '.join(NEEDED)} and plate.")
+    if unknown := [str(key) for key in entry if key not in NEEDED + OPTIONAL]:
+        raise ValueError(
+            f"experiment {name} has {', '.join(unknown)}; an entry may have {', '.join(NEEDED + OPTIONAL)}."
+        )
+    return Experiment(
+        name=name,
+        plate=folder / str(entry["plate"]),
+        tracks=_tracks(entry["tracks"], folder, name),
+        conditions=_conditions(entry["conditions"], name),
+        interval_minutes=_number(entry["interval_minutes"], "interval_minutes", name, above=0.0),
+        start_hours=_number(entry.get("start_hours", 0.0), "start_hours", name),
+        channels=_names(entry["channels"], "channels", name),
+        include=None if entry.get("include") is None else _names(entry["include"], "include", name),
+        exclude=() if not entry.get("exclude") else _names(entry["exclude"], "exclude", name),
+    )
+
+
+def _tracks(value: Any, folder: Path, name: str) -> Path | dict[str, Path]:
+    if isinstance(value, str):
+        return folder / value
+    if not isinstance(value, Mapping) or not value or not all(isinstance(file, str) for file in value.values()):
+        raise ValueError(
+            f"tracks of {name} is {value!r}; write the path of a table, or {{A/1/0: one.csv, A/2/0: two.csv}}."
+        )
+    return {str(position): folder / file for position, file in value.items()}
+
+
+def _conditions(value: Any, name: str) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(f"conditions of {name} is {value!r}; write {{mock: [A/1], infected: [A/2, B/2]}}.")
+    conditions = {str(label): _names(wells, f"conditions.{label}", name) for label, wells in value.items()}
+    of: dict[str, list[str]] = {}
+    for label, wells in conditions.items():
+        for well in wells:
+            of.setdefault(well, []).append(label)
+    if clash := [f"{well} ({' and '.join(labels)})" for well, labels in of.items() if len(labels) > 1]:
+        raise ValueError(
+            f"{several(len(clash), 'well')} of {name} in two conditions: {', '.join(clash)}; give each one."
+        )
+    return conditions
+
+
+def _names(value: Any, what: str, name: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise ValueError(f"{what} of {name} is {value!r}; write a list of names, such as [A/1].")
+    names = tuple(map(str, value))
+    if twice := [label for label, n in Counter(names).items() if n > 1]:
+        raise ValueError(f"{what} of {name} has {', '.join(twice)} more than once; name each once.")
+    return names
+
+
+def _number(value: Any, what: str, name: str, above: float | None = None) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    if not number or (above is not None and value <= above):
+        needed = "a number" if above is None else f"a number above {above:g}"
+        raise ValueError(f"{what} of {name} is {value!r}; it must be {needed}.")
+    return float(value)

@@ -1,0 +1,211 @@
+"""The index of a collection: one row per cell and frame, built once and kept as parquet."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from cellcohort.datasets.images.chunks import check_stored
+from cellcohort.datasets.images.collection import Experiment
+from cellcohort.datasets.images.fields import Field, stamp
+from cellcohort.datasets.images.kept import kept
+from cellcohort.datasets.images.lineages import lineages, mothers_among
+from cellcohort.datasets.images.plates import fields_of
+from cellcohort.datasets.images.tracks import read_tracks
+from cellcohort.messages import listed
+
+Border = Literal["clamp", "drop"]
+CORNER = ("z0", "y0", "x0")
+PLACE = ("field", "t", *CORNER)
+_DROPPED = b"cellcohort_dropped"
+
+
+@dataclass(frozen=True)
+class Index:
+    """The cells of a collection and where their patches lie.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row per cell, sorted by experiment, field, track and time: "experiment", "condition", "hours",
+        "track" and "lineage" (which differ between experiments and positions), "well", "fov", "t", "z",
+        "y", "x" (the centroid, in pixels), "track_id", "parent_track_id", and what else the files had.
+    place : numpy.ndarray of int32, shape (n_cells, 5)
+        The field, the frame, and the first slice, line and column of the patch, which is inside the image.
+    mother : numpy.ndarray of int32, shape (n_tracks,)
+        Number of the track that each track came from, -1 for none. Tracks are numbered in the order
+        of the rows, which is that of the categories of "track".
+    fields : list of Field
+    """
+
+    frame: pd.DataFrame
+    place: np.ndarray
+    mother: np.ndarray
+    fields: list[Field]
+
+
+def make_index(experiments: Sequence[Experiment], patch: Sequence[int], border: Border, cache: str | Path) -> Index:
+    """The index of a collection, read from `cache` where its inputs have not changed since it was built.
+
+    Parameters
+    ----------
+    experiments : sequence of Experiment
+    patch : (int, int, int)
+        Slices, lines and columns of a patch.
+    border : {"clamp", "drop"}
+        What happens to a cell whose patch would leave the image: the patch is moved inside, or the
+        cell is left out, and a warning says how many were.
+    cache : str or Path
+        Directory of the built indices.
+
+    Returns
+    -------
+    Index
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        An option is out of range, or plates and tracks are not as the collection says.
+    ReadError
+        Frames that are used lack a stored chunk.
+    """
+    if len(patch) != 3 or not all(isinstance(n, int | np.integer) and n >= 1 for n in patch):
+        raise ValueError(
+            f"patch={list(patch)} must be the slices, lines and columns of a patch, whole numbers such as [1, 64, 64]."
+        )
+    if border not in get_args(Border):
+        raise ValueError(f"border={border!r} is not a choice; use {' or '.join(get_args(Border))}.")
+    of_each = [fields_of(experiment) for experiment in experiments]
+    fields = [field for of_one in of_each for field in of_one]
+    _check_fit(fields, patch)
+    file = Path(cache) / f"index-{_fingerprint(experiments, fields, patch, border)}.parquet"
+
+    def build() -> pa.Table:
+        built = _build(experiments, of_each, patch, border)
+        check_stored(fields, built.select(["field", "t"]).to_pandas().drop_duplicates().to_numpy())
+        return built
+
+    table = kept(file, build)
+    if dropped := int(table.schema.metadata[_DROPPED]):
+        warnings.warn(
+            f"border='drop' left out {dropped:,} of {dropped + table.num_rows:,} cells, whose patch of {list(patch)} "
+            "would leave the image.",
+            stacklevel=2,
+        )
+    frame = table.to_pandas()
+    place = frame[list(PLACE)].to_numpy(np.int32)
+    cells = np.bincount(place[:, 0], minlength=len(fields))
+    if empty := [f"{field.name} of {field.experiment}" for field, n in zip(fields, cells, strict=True) if not n]:
+        warnings.warn(
+            f"{len(empty)} of {len(fields)} positions have no tracked cell: {listed(empty)}. If they should, see to "
+            "the tracks; else put them into `exclude`.",
+            stacklevel=2,
+        )
+    track = frame["track"].cat.codes.to_numpy()
+    mother = np.full(len(frame["track"].cat.categories), -1, np.int32)
+    mother[track] = frame["mother"].to_numpy()
+    frame = frame.drop(columns=["field", "mother", *CORNER])
+    return Index(frame, place, mother, fields)
+
+
+def _build(
+    experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]], patch: Sequence[int], border: Border
+) -> pa.Table:
+    parts, families, mothers, tracks = [], [], [], []
+    first_field = first_track = 0
+    for experiment, fields in zip(experiments, of_each, strict=True):
+        rows = read_tracks(experiment, fields)
+        found = lineages(rows)
+        names = [f"{experiment.name}/{fields[i].name}/" for i in found["field"]]
+        tracks += [f"{name}{number}" for name, number in zip(names, found["track_id"], strict=True)]
+        families.append(found["lineage"].to_numpy() + first_track)
+        mothers.append(np.where(found["mother"] < 0, -1, found["mother"] + first_track))
+        of = np.repeat(np.arange(len(found)), found["n"])
+        labels = {
+            "experiment": [field.experiment for field in fields],
+            "condition": [field.condition for field in fields],
+            "well": [field.well for field in fields],
+            "fov": [field.name for field in fields],
+        }
+        derived = {name: _labelled(values, rows["field"].to_numpy()) for name, values in labels.items()}
+        hours = experiment.start_hours + rows["t"].to_numpy() * (experiment.interval_minutes / 60)
+        derived |= {"hours": hours, "track": of + first_track}
+        derived["field"] = rows["field"].to_numpy() + np.int32(first_field)
+        others = rows.columns.difference(["position", "lineage", "mother", *CORNER, *derived], sort=False)
+        parts.append(pd.DataFrame(derived).join(rows[others]))
+        first_field, first_track = first_field + len(fields), first_track + len(found)
+    rows = pd.concat(parts, ignore_index=True)
+    of, family = rows["track"].to_numpy(), np.concatenate(families)
+    kept, label = np.unique(family, return_inverse=True)
+    rows["track"] = pd.Categorical.from_codes(of, pd.Index(tracks))
+    rows["lineage"] = pd.Categorical.from_codes(label[of], pd.Index(tracks)[kept])
+    for name in ("experiment", "condition", "well", "fov"):
+        rows[name] = pd.Categorical(rows[name])
+    all_fields = [field for of_one in of_each for field in of_one]
+    inside = _place_patches(rows, all_fields, patch)
+    n = len(rows)
+    if border == "drop":
+        rows = rows[inside].reset_index(drop=True)
+        if not len(rows):
+            raise ValueError(f"border='drop' leaves no cell: every patch of {list(patch)} would leave the image.")
+    left = rows["track"].cat.codes.to_numpy()
+    rows["mother"] = mothers_among(np.concatenate(mothers), left)[left].astype(np.int32)
+    try:
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"a column has values of several kinds in the tracks: {'; '.join(map(str, error.args))}. Give it one type "
+            "in all tables of the collection, or leave it out."
+        ) from error
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), _DROPPED: str(n - len(rows)).encode()})
+
+
+def _labelled(labels: list[str], field: np.ndarray) -> np.ndarray:
+    return np.array(labels, dtype=object)[field]
+
+
+def _place_patches(rows: pd.DataFrame, fields: Sequence[Field], patch: Sequence[int]) -> np.ndarray:
+    """Put the corners of the patches into the rows; say which needed not be moved inside."""
+    shape = np.array([field.shape[2:] for field in fields])[rows["field"]]
+    inside = np.ones(len(rows), bool)
+    for i, (axis, corner) in enumerate(zip("zyx", CORNER, strict=True)):
+        wanted = np.floor(rows[axis].to_numpy() + 0.5 - (patch[i] - 1) / 2).astype(np.int64)
+        found = np.clip(wanted, 0, shape[:, i] - patch[i])
+        inside &= wanted == found
+        rows[corner] = found.astype(np.int32)
+    return inside
+
+
+def _check_fit(fields: Sequence[Field], patch: Sequence[int]) -> None:
+    small = [field for field in fields if any(n < p for n, p in zip(field.shape[2:], patch, strict=True))]
+    if small:
+        raise ValueError(
+            f"a patch of {list(patch)} (slices, lines, columns) does not fit into {len(small)} of {len(fields)} "
+            f"fields, such as {small[0].name} of {small[0].experiment} with {list(small[0].shape[2:])}."
+        )
+
+
+def _fingerprint(
+    experiments: Sequence[Experiment], fields: Sequence[Field], patch: Sequence[int], border: Border
+) -> str:
+    """Of all that the index depends on: the collection, the files it names, the options and this code."""
+    mark = hashlib.sha256(repr((list(patch), border)).encode())
+    for experiment in experiments:
+        files = experiment.tracks.values() if isinstance(experiment.tracks, dict) else [experiment.tracks]
+        for file in files:
+            if not file.is_file():
+                raise FileNotFoundError(f"tracks of {experiment.name}: no file {file} (seen from {Path.cwd()}).")
+            mark.update(stamp(file).encode())
+        mark.update(repr(experiment).encode())
+    mark.update(repr(fields).encode())
+    for source in ("index", "tracks", "lineages"):
+        mark.update(Path(__file__).with_name(f"{source}.py").read_bytes())
+    return mark.hexdigest()[:16]

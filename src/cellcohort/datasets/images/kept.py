@@ -1,0 +1,25 @@
+"""Tables that are made once and kept as parquet."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cellcohort.files import whole
+
+
+def kept(file: Path, make: Callable[[], pa.Table]) -> pa.Table:
+    """The table in a file, which is made where it is not there or was damaged."""
+    if file.exists():
+        try:
+            return pq.read_table(file, page_checksum_verification=True)
+        except (OSError, pa.ArrowException):
+            warnings.warn(f"{file} was damaged and is made again.", stacklevel=2)
+    table = make()
+    with whole(file) as beside:
+        pq.write_table(table, beside, write_page_checksum=True)
+    return pq.read_table(file)

@@ -1,0 +1,223 @@
+"""Patches around tracked cells, as anchors with a positive each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from multiprocessing.context import get_spawning_popen
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from cellcohort.cells import CellTable, checked_positions
+from cellcohort.datasets.images.chunks import Chunks
+from cellcohort.datasets.images.fields import Field
+from cellcohort.datasets.images.gather import gather
+from cellcohort.datasets.images.positives import Equals, Lineages, Positive, anchor_rows
+from cellcohort.datasets.protocol import Views
+
+SAMPLED = 512  # cells that statistics are taken of
+
+
+class Patches(Dataset[dict[str, Any]]):
+    """Patches of images around tracked cells, as anchors with a positive each.
+
+    The positive is a patch of the same lineage some hours later, of another cell with the same
+    labels, or the anchor's own. Every draw is keyed by (seed, epoch, row of the whole table): a run
+    repeats exactly whatever the workers and the batch. The reads of a batch are grouped, so that each
+    stored chunk is decoded once.
+
+    Parameters
+    ----------
+    cells : CellTable
+        All cells, in the order of `place`.
+    fields : sequence of Field
+        Where the images are.
+    place : numpy.ndarray of int32, shape (n_cells, 5)
+        Field, frame, and first slice, line and column of every patch, which is inside its image.
+    patch : (int, int, int)
+        Slices, lines and columns of a patch.
+    scale : numpy.ndarray of float32, shape (2, n_fields, n_channels)
+        What is subtracted from the pixels of each field and channel, and what they are divided by.
+    lineages : Lineages, optional
+        The positives by lineage; needed for ``positive="lineage"``, which leaves cells without one out of `cells`.
+    positive_columns : sequence of str
+        With ``positive="columns"``, the columns in which a positive has the anchor's labels. It is drawn
+        among the cells of the same part of a split.
+    positive : {"lineage", "columns", "self"}
+    views : Views, optional
+        The augmentation, for the model's device.
+    cache_bytes : int
+        Bytes of decoded chunks that each process keeps.
+    seed : int
+        Key of the positives.
+    made_with : mapping of str to str, optional
+        Options by which `place` and `scale` were made, for whoever stores the patches; kept as it is.
+
+    Attributes
+    ----------
+    cells : CellTable
+        The cells that can be anchors; positions 0..n-1 of the dataset.
+    shape : (int, int, int, int)
+        Channels, slices, lines and columns.
+    whole : str
+        "lineage": the column whose groups no split cuts in two.
+
+    Raises
+    ------
+    ValueError
+        No cell at all has a positive, or cells would be paired with themselves unchanged.
+    """
+
+    whole = "lineage"
+
+    def __init__(
+        self,
+        cells: CellTable,
+        fields: Sequence[Field],
+        place: np.ndarray,
+        patch: Sequence[int],
+        scale: np.ndarray,
+        lineages: Lineages | None = None,
+        positive: Positive = "lineage",
+        positive_columns: Sequence[str] = (),
+        views: Views | None = None,
+        cache_bytes: int = 2**29,
+        seed: int = 0,
+        made_with: Mapping[str, str] | None = None,
+    ) -> None:
+        self.shape = (scale.shape[2], *(int(n) for n in patch))
+        self.positive, self.views, self.seed = positive, views, seed
+        self.made_with = dict(made_with or {})
+        self.chunks = Chunks(fields, cache_bytes)
+        self._columns, self._lineages = list(positive_columns), lineages
+        self._place = torch.from_numpy(np.ascontiguousarray(place, np.int32))
+        self._scale = torch.from_numpy(np.ascontiguousarray(scale, np.float32))
+        self._table: CellTable | None = cells
+        rows = anchor_rows(cells, positive, positive_columns, lineages)
+        self._take(cells if len(rows) == len(cells) else cells.take(rows), torch.from_numpy(rows))
+
+    def _take(self, cells: CellTable, rows: torch.Tensor) -> None:
+        self._cells: CellTable | None = cells
+        self._rows = rows
+        self._equals = Equals(cells.column(self._columns).codes) if self._columns else None
+
+    @property
+    def cells(self) -> CellTable:
+        if self._cells is None:
+            raise RuntimeError("a loader's worker process holds no table; read `cells` in the main process.")
+        return self._cells
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"Patches({len(self):,} cells, {' x '.join(map(str, self.shape))}, positive={self.positive!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the table of cells and the views where a process is being started: workers only read."""
+        starting = get_spawning_popen() is not None
+        unneeded = dict.fromkeys(("_cells", "_table", "views")) if starting else {}
+        return {**self.__dict__, **unneeded}
+
+    def subset(self, positions: np.ndarray) -> Patches:
+        """The dataset of some cells, which become positions 0..n-1.
+
+        Positives by lineage still come from the whole table, so keep lineages whole where that matters;
+        those by columns come from the cells of the subset.
+
+        Raises
+        ------
+        ValueError
+            With ``positive="columns"``, a cell is left without another one of its labels.
+        """
+        positions = checked_positions(positions, len(self))
+        part = copy.copy(self)
+        part._take(self.cells.take(positions), self._rows[torch.from_numpy(positions)])
+        if part._equals is not None and (alone := len(part) - len(part._equals.anchors())):
+            raise ValueError(
+                f"{alone} of {len(part)} cells have no other cell with equal {', '.join(self._columns)} in their part "
+                "of the split; use fewer or coarser data.positive_columns."
+            )
+        return part
+
+    def every_cell(self) -> Patches:
+        """The dataset of all cells of the table, those that can be no anchor among them, in its order.
+
+        Where a cell has no positive, its own patch takes the place of one.
+        """
+        if self._table is None:
+            raise RuntimeError("a loader's worker process holds no table; ask in the main process.")
+        whole = copy.copy(self)
+        whole._take(self._table, torch.arange(len(self._table)))
+        return whole
+
+    def statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of every channel over the patches, float32 (n_channels,) each.
+
+        Taken of at most 512 cells, evenly spread over the table.
+        """
+        sample = np.unique(np.linspace(0, len(self) - 1, SAMPLED).astype(np.int64))
+        pixels = self.recorded(sample).swapaxes(0, 1).reshape(self.shape[0], -1)
+        return pixels.mean(1, dtype=np.float64).astype(np.float32), pixels.std(1, dtype=np.float64).astype(np.float32)
+
+    def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
+        """The patches of some cells, scaled and not augmented; float32 (n, *shape)."""
+        return self._patches(self._rows.numpy()[checked_positions(positions, len(self))])
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """One cell, as a batch of one."""
+        return self.__getitems__([position])
+
+    def __getitems__(self, positions: Sequence[int] | np.ndarray) -> dict[str, Any]:
+        """The tensors of one batch.
+
+        Parameters
+        ----------
+        positions : Batch or sequence of int
+            A :class:`~cellcohort.sampling.batch.Batch` says its epoch and step; any other sequence
+            stands for epoch 0, step 0.
+
+        Returns
+        -------
+        dict
+            "anchor" and "positive", float32 (n, n_channels, n_slices, n_lines, n_columns); "meta", a dict of
+            "position" (int64 (n,)), "epoch", "step" (int), "row" and "positive_row" (int64 (n,), rows of
+            the whole table) and "tau_hours" (float32 (n,), NaN where the positive is of no later time of the lineage).
+
+        Raises
+        ------
+        IndexError, TypeError
+            A position is not in 0..len-1, or not a whole number.
+        ReadError
+            An image cannot be read.
+        """
+        epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
+        position = checked_positions(positions, len(self))
+        rows = self._rows.numpy()[position]
+        later, tau = self._positives(position, rows, epoch)
+        both = torch.from_numpy(self._patches(np.concatenate([rows, later])))
+        meta = {"position": torch.from_numpy(position), "epoch": epoch, "step": step}
+        meta |= {"row": torch.from_numpy(rows), "positive_row": torch.from_numpy(later), "tau_hours": tau}
+        return {"anchor": both[: len(rows)], "positive": both[len(rows) :], "meta": meta}
+
+    def _positives(self, position: np.ndarray, rows: np.ndarray, epoch: int) -> tuple[np.ndarray, torch.Tensor]:
+        """The row of each positive, and the hours to it."""
+        key, tau = (self.seed, epoch, 0), np.full(len(rows), np.nan, np.float32)
+        if self._equals is not None:
+            return self._rows.numpy()[self._equals.draw(position, rows, key)], torch.from_numpy(tau)
+        if self.positive == "self" or self._lineages is None:
+            return rows, torch.from_numpy(tau)
+        later = self._lineages.draw(rows, key)
+        tau = np.where(later == rows, np.nan, self._lineages.hours_between(rows, later))
+        return later, torch.from_numpy(tau.astype(np.float32))
+
+    def _patches(self, rows: np.ndarray) -> np.ndarray:
+        """The scaled patches of some rows of the whole table."""
+        pixels = gather(self.chunks, self._place.numpy()[rows], self.shape)
+        centre, spread = self._scale.numpy()[:, self._place.numpy()[rows, 0], :, None, None, None]
+        pixels -= centre
+        pixels /= spread
+        return pixels

@@ -1,0 +1,210 @@
+"""Which cells can be the positive of which, and the draw of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from cellcohort.augment.features import draws
+from cellcohort.cells import CellTable
+from cellcohort.datasets.positives import TICKS, check_tau_hours, tau_ticks
+
+Positive = Literal["lineage", "columns", "self"]
+
+
+def check_positive(
+    positive: str, tau_hours: Sequence[float], tau_decay_hours: float, positive_columns: Sequence[str]
+) -> None:
+    """Raise ValueError where an option of the positives is no choice, or would be ignored."""
+    if positive not in get_args(Positive):
+        raise ValueError(f"positive={positive!r} is not a choice; use one of {', '.join(get_args(Positive))}.")
+    if (positive == "columns") != bool(positive_columns):
+        raise ValueError(
+            f"positive={positive!r} with positive_columns={list(positive_columns)}: list columns with "
+            "positive='columns', and none without."
+        )
+    check_tau_hours(tau_hours)
+    if not isfinite(tau_decay_hours) or tau_decay_hours <= 0:
+        raise ValueError(f"tau_decay_hours={tau_decay_hours} must be a number of hours above 0.")
+
+
+class Lineages:
+    """Later cells of the same track, or of the tracks that descend from it.
+
+    Arrays are held as tensors, which go to worker processes through shared memory.
+
+    Parameters
+    ----------
+    track : numpy.ndarray of int, shape (n_cells,)
+        Number of the track of every row, rising; rows of a track are in the order of time.
+    hours : numpy.ndarray of float, shape (n_cells,)
+    mother : numpy.ndarray of int, shape (n_tracks,)
+        Track that each track came from, -1 for none.
+    tau_hours : (float, float)
+        Least and greatest time from anchor to positive, both inclusive; a time of 0 is never one.
+    tau_decay_hours : float
+        A time longer by this much is drawn 1/e times as often.
+    """
+
+    def __init__(
+        self,
+        track: np.ndarray,
+        hours: np.ndarray,
+        mother: np.ndarray,
+        tau_hours: Sequence[float],
+        tau_decay_hours: float,
+    ) -> None:
+        span = (hours.max() - hours.min()) * TICKS
+        if not (2 * span + 20) * len(mother) < 2**62:
+            raise ValueError(
+                f"the hours of the cells reach from {hours.min():g} to {hours.max():g}, which is too far apart; see "
+                "start_hours and interval_minutes of the experiments."
+            )
+        ticks = np.rint((hours - hours.min()) * TICKS).astype(np.int64)
+        last = int(ticks.max()) + 1  # a greater tau has none either, and might not fit into an integer
+        self._tau, (self._low, self._high) = tau_hours, (min(tick, last) for tick in tau_ticks(tau_hours))
+        self._decay = tau_decay_hours * TICKS
+        self._apart = last + self._high + 10  # so that one search never reaches the next track
+        order = np.argsort(mother, kind="stable")
+        counts = np.bincount(mother[mother >= 0], minlength=len(mother))
+        self._ticks, self._track = torch.from_numpy(ticks), torch.from_numpy(track.astype(np.int64))
+        self._clock = torch.from_numpy(track * np.int64(self._apart) + ticks)
+        self._daughters = torch.from_numpy(order[len(mother) - counts.sum() :])
+        self._first = torch.from_numpy(np.r_[0, np.cumsum(counts)])
+
+    def segments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where the possible positives of some rows lie.
+
+        Returns
+        -------
+        owner, start, stop : numpy.ndarray of int
+            The rows start..stop-1 are possible positives of ``rows[owner]``, one segment per track.
+        """
+        clock, first, daughters = self._clock.numpy(), self._first.numpy(), self._daughters.numpy()
+        owner, track, now = np.arange(len(rows)), self._track.numpy()[rows], self._ticks.numpy()[rows]
+        found = []
+        while len(owner):
+            base = track * self._apart + now[owner]
+            start, stop = np.searchsorted(clock, base + self._low), np.searchsorted(clock, base + self._high, "right")
+            some = stop > start
+            found.append((owner[some], start[some], stop[some]))
+            n = first[track + 1] - first[track]
+            owner, track = np.repeat(owner, n), daughters[_ranges(first[track], n)]
+            begin = clock[np.minimum(np.searchsorted(clock, track * self._apart), len(clock) - 1)]
+            near = begin - track * self._apart <= now[owner] + self._high  # else its own daughters are later still
+            owner, track = owner[near], track[near]
+        return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))  # type: ignore[return-value]
+
+    def anchors(self) -> np.ndarray:
+        """Rows that have a positive, ascending."""
+        owner, _, _ = self.segments(np.arange(len(self._track)))
+        return np.unique(owner)
+
+    def draw(self, rows: np.ndarray, key: tuple[int, ...]) -> np.ndarray:
+        """A positive of each row, or the row itself where it has none.
+
+        The time tau is drawn among those at which there is a cell, with weights exp(-tau / decay);
+        then one of the cells at that time, evenly. A draw depends on `key` and the row alone.
+        """
+        owner, start, stop = self.segments(rows)
+        if not len(owner):
+            return rows
+        row = _ranges(start, stop - start)
+        owner = np.repeat(owner, stop - start)
+        tau = self._ticks.numpy()[row] - self._ticks.numpy()[rows][owner]
+        order = np.lexsort((row, tau, owner))
+        owner, row, tau = owner[order], row[order], tau[order]
+        _, same, n_same = np.unique(np.stack([owner, tau]), axis=1, return_inverse=True, return_counts=True)
+        least = tau[np.searchsorted(owner, owner)]  # of each owner, lest all of its weights vanish
+        weight = np.exp((least - tau) / self._decay) / n_same[same.ravel()]
+        return _drawn(rows, owner, row, weight, key)
+
+    def nothing(self) -> str:
+        """What no cell has, if :meth:`anchors` finds none."""
+        steps = np.diff(self._ticks.numpy())[np.diff(self._track.numpy()) == 0] / TICKS
+        apart = f"{np.median(steps):g} hours apart" if len(steps) else "one to a track"
+        return (
+            f"a cell of its lineage {self._tau[0]:g} to {self._tau[1]:g} hours later (data.tau_hours); frames are "
+            f"{apart}. Widen data.tau_hours, or use data.positive=self."
+        )
+
+    def hours_between(self, rows: np.ndarray, later: np.ndarray) -> np.ndarray:
+        """Time from some rows to others, in hours."""
+        ticks = self._ticks.numpy()
+        return (ticks[later] - ticks[rows]) / TICKS
+
+
+class Equals:
+    """Other cells with the same label.
+
+    Parameters
+    ----------
+    codes : numpy.ndarray of int, shape (n_cells,)
+        Label of every cell.
+    """
+
+    def __init__(self, codes: np.ndarray) -> None:
+        codes = codes.astype(np.int64)
+        order = np.argsort(codes, kind="stable")
+        place = np.empty(len(codes), np.int64)
+        place[order] = np.arange(len(codes))
+        self._codes, self._order, self._place = (torch.from_numpy(values) for values in (codes, order, place))
+        self._first = torch.from_numpy(np.r_[0, np.cumsum(np.bincount(codes))])
+
+    def anchors(self) -> np.ndarray:
+        """Positions that have a positive, ascending."""
+        return np.flatnonzero(np.diff(self._first.numpy())[self._codes.numpy()] > 1)
+
+    def draw(self, positions: np.ndarray, rows: np.ndarray, key: tuple[int, ...]) -> np.ndarray:
+        """For each position, another with the same label; keyed by `key` and the rows they stand for."""
+        first, codes = self._first.numpy(), self._codes.numpy()[positions]
+        others = first[codes + 1] - first[codes] - 1
+        step = 1 + (draws(key, rows, 1)[:, 0] * others).astype(np.int64)
+        place = self._place.numpy()[positions] - first[codes]
+        return self._order.numpy()[first[codes] + (place + step) % (others + 1)]
+
+
+def anchor_rows(
+    cells: CellTable, positive: Positive, positive_columns: Sequence[str], lineages: Lineages | None
+) -> np.ndarray:
+    """The rows that can be anchors, ascending.
+
+    Raises
+    ------
+    ValueError
+        No cell at all has a positive.
+    """
+    if positive == "self":
+        return np.arange(len(cells))
+    if positive == "columns":
+        rows = Equals(cells.column(list(positive_columns)).codes).anchors()
+        said = f"another cell with equal {', '.join(positive_columns)}; name other data.positive_columns."
+    else:
+        if lineages is None:
+            raise ValueError("positive='lineage' needs the lineages of the cells.")
+        rows, said = lineages.anchors(), lineages.nothing()
+    if not len(rows):
+        raise ValueError(f"no cell has {said}")
+    return rows
+
+
+def _ranges(start: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """The numbers start..start+n-1 of every range, one after the other."""
+    return np.repeat(start - np.cumsum(n) + n, n) + np.arange(n.sum())
+
+
+def _drawn(
+    rows: np.ndarray, owner: np.ndarray, candidate: np.ndarray, weight: np.ndarray, key: tuple[int, ...]
+) -> np.ndarray:
+    """One candidate for each owner, in proportion to the weights; `owner` is sorted."""
+    first = np.searchsorted(owner, np.arange(len(rows)))
+    last = np.searchsorted(owner, np.arange(len(rows)), "right") - 1
+    total = np.cumsum(weight)
+    before = np.r_[0.0, total]
+    target = before[first] + draws(key, rows, 1)[:, 0] * (before[last + 1] - before[first])
+    chosen = np.clip(np.searchsorted(total, target, "right"), first, np.maximum(last, first))
+    return np.where(last >= first, candidate[np.minimum(chosen, len(candidate) - 1)], rows)

@@ -1,0 +1,184 @@
+"""The tracks of an experiment as they lie in its files, checked against its images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cellcohort.datasets.images.collection import Experiment
+from cellcohort.datasets.images.fields import Field
+from cellcohort.datasets.tables.read import read_table
+from cellcohort.messages import listed, several
+
+NEEDED = ("track_id", "t", "y", "x")
+COUNTED = {
+    "t": "count stored frames from 0",
+    "track_id": "number the tracks from 0 (as floats, up to 2^53), and leave out what is of no track",
+    "parent_track_id": "give the number of the mother (as float, up to 2^53), and leave it empty for none",
+}
+
+
+def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame:
+    """The rows of all tracks of the fields in use, sorted by field, track and frame.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The columns of the files, with "field" (int32, index into `fields`), "track_id" and
+        "parent_track_id" (int64; -1 where a track has no mother), "t" (int32), "y", "x" and "z"
+        (float64; the middle slice where the files have no z).
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        A file or column is not there; rows are of a position that has no image, have no centroid, lie
+        outside their image, or are there twice.
+    """
+    table = _read(experiment, {field.name for field in fields})
+    _check_columns(table, experiment)
+    if not len(table):
+        raise ValueError(f"tracks of {experiment.name} have no rows; a row per cell and frame is needed.")
+    table = table[_used(table, experiment, fields)].reset_index(drop=True)
+    if not len(table):
+        raise ValueError(f"no track of {experiment.name} is in a position that is used; see include and exclude.")
+    number = {field.name: i for i, field in enumerate(fields)}
+    field = table["position"].map(number).to_numpy(np.int32)
+    shape = np.array([f.shape for f in fields])[field]
+    whole = {name: _whole(table, name, experiment) for name in ("track_id", "t")}
+    parent = _parents(table, whole["track_id"], field, experiment)
+    place = {axis: _place(table, axis, experiment) for axis in ("y", "x")}
+    place["z"] = _place(table, "z", experiment) if "z" in table else (shape[:, 2] - 1) // 2 * 1.0
+    inside = {"t": (whole["t"] >= 0) & (whole["t"] < shape[:, 0])}
+    for i, axis in enumerate("zyx", start=2):  # a pixel reaches half a pixel around its centre
+        inside[axis] = (place[axis] >= -0.5) & (place[axis] < shape[:, i] - 0.5)
+    _check_inside(table, inside, shape, experiment)
+    read = {"field": field, "parent_track_id": parent, **place}
+    read |= {"track_id": whole["track_id"], "t": whole["t"].astype(np.int32)}
+    rows = np.lexsort((whole["t"], whole["track_id"], field))
+    table = table.assign(**read).iloc[rows].reset_index(drop=True)
+    _check_once(table, experiment)
+    return table
+
+
+def _read(experiment: Experiment, names: set[str]) -> pd.DataFrame:
+    files: Mapping[str, Path] = experiment.tracks if isinstance(experiment.tracks, dict) else {"": experiment.tracks}
+    parts = []
+    for position, file in files.items():
+        try:
+            table = read_table(file, set(NEEDED))
+        except (FileNotFoundError, ValueError) as error:
+            raise type(error)(f"tracks of {experiment.name}: {error}") from error
+        if position and "position" in table:
+            others = (names | set(files)) - {position}
+            _check_only(position, others & set(table["position"].astype(str)), file, experiment)
+        parts.append(table.assign(position=position) if position else table)
+    return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+
+
+def _check_only(position: str, others: set[str], file: Path, experiment: Experiment) -> None:
+    """A table of one position that names others would give their cells to it."""
+    if others:
+        raise ValueError(
+            f"tracks of {experiment.name}: {file} is given for {position}, but its column `position` names "
+            f"{listed(sorted(others))}. Give one table of all positions by itself: tracks: {file.name}"
+        )
+
+
+def _check_columns(table: pd.DataFrame, experiment: Experiment) -> None:
+    if missing := [name for name in NEEDED if name not in table]:
+        raise ValueError(
+            f"tracks of {experiment.name} have no column {', '.join(missing)}; they have "
+            f"{', '.join(map(str, table.columns))}. Rename yours."
+        )
+    if holes := {name: n for name in NEEDED if (n := int(table[name].isna().sum()))}:
+        counts = ", ".join(f"{name} in {n}" for name, n in holes.items())
+        raise ValueError(
+            f"tracks of {experiment.name}: missing values: {counts} of {len(table)} rows. Fill or drop these rows."
+        )
+
+
+def _used(table: pd.DataFrame, experiment: Experiment, fields: Sequence[Field]) -> np.ndarray:
+    """Which rows are in a field in use; a table without positions is of the only one."""
+    if "position" not in table:
+        if len(fields) != 1:
+            raise ValueError(
+                f"tracks of {experiment.name} have no column `position`, but {len(fields)} positions are in use; add "
+                "it, or give `tracks` as a mapping of position to file."
+            )
+        table["position"] = fields[0].name
+    names = {field.name for field in fields}
+    counts = table["position"].astype(str).value_counts()
+    lost = {str(name): int(n) for name, n in counts.items() if name not in names and experiment.uses(str(name))}
+    if lost:
+        lost_ones = listed(f"{name} ({several(n, 'row')})" for name, n in lost.items())
+        raise ValueError(
+            f"tracks of {experiment.name} are in {several(len(lost), 'position')} without an image: {lost_ones}; "
+            f"the plate has {listed(sorted(names))}. Correct the column `position`, or name those to use in `include`."
+        )
+    table["position"] = table["position"].astype(str)
+    return table["position"].isin(names).to_numpy()
+
+
+def _whole(table: pd.DataFrame, name: str, experiment: Experiment) -> np.ndarray:
+    given = pd.to_numeric(table[name], errors="coerce")
+    exact = pd.api.types.is_integer_dtype(given)
+    values = given.to_numpy(np.int64) if exact else given.to_numpy(np.float64, na_value=np.nan)
+    most = 2**62 if exact else 2**53  # greater floats do not tell whole numbers apart
+    least = 0 if name == "track_id" else -most
+    bad = ~((values >= least) & (values <= most) & (values == np.rint(values)))
+    if bad.any():
+        example = table[name].iloc[int(np.argmax(bad))]
+        raise ValueError(
+            f"{name} of {experiment.name} is no usable whole number in {int(bad.sum())} of {len(table)} rows, such as "
+            f"{example}; {COUNTED[name]}."
+        )
+    return values.astype(np.int64)
+
+
+def _place(table: pd.DataFrame, axis: str, experiment: Experiment) -> np.ndarray:
+    values = pd.to_numeric(table[axis], errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    if (bad := ~np.isfinite(values)).any():
+        raise ValueError(
+            f"{axis} of {experiment.name} is no number in {int(bad.sum())} of {len(table)} rows, such as track "
+            f"{table['track_id'].iloc[int(np.argmax(bad))]}; a centroid needs z, y and x in pixels."
+        )
+    return values
+
+
+def _parents(table: pd.DataFrame, track: np.ndarray, field: np.ndarray, experiment: Experiment) -> np.ndarray:
+    """The mother's id; -1 for none, which files write as nothing, as a negative number or as 0 where no track is 0."""
+    if "parent_track_id" not in table:
+        return np.full(len(table), -1)
+    said, parent = table["parent_track_id"].notna().to_numpy(), np.full(len(table), -1)
+    parent[said] = np.maximum(_whole(table[said], "parent_track_id", experiment), -1)
+    return np.where((parent == 0) & ~np.isin(field, field[track == 0]), -1, parent)
+
+
+def _check_inside(
+    table: pd.DataFrame, inside: dict[str, np.ndarray], shape: np.ndarray, experiment: Experiment
+) -> None:
+    outside = {axis: ~good for axis, good in inside.items() if not good.all()}
+    if not outside:
+        return
+    row = int(np.argmax(np.any(list(outside.values()), axis=0)))
+    counts = ", ".join(f"{axis} in {int(bad.sum())}" for axis, bad in outside.items())
+    where = ", ".join(f"{axis}={table[axis].iloc[row]}" for axis in "tzyx" if axis in table)
+    size = dict(zip("tczyx", shape[row].tolist(), strict=True))
+    raise ValueError(
+        f"tracks of {experiment.name} lie outside their image: {counts} of {len(table)} rows, such as track "
+        f"{table['track_id'].iloc[row]} of {table['position'].iloc[row]} with {where}, where the image has {size}. "
+        "Give t in stored frames from 0 and the others in pixels."
+    )
+
+
+def _check_once(table: pd.DataFrame, experiment: Experiment) -> None:
+    twice = table.duplicated(["field", "track_id", "t"])
+    if twice.any():
+        row = table[twice].iloc[0]
+        raise ValueError(
+            f"{several(int(twice.sum()), 'row')} of {experiment.name} of the same track and frame as another row, such "
+            f"as track {row['track_id']} of {row['position']} at t={row['t']}; keep one of each."
+        )

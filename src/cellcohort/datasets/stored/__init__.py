@@ -1,0 +1,1 @@
+"""Cells of a store that is read in chunks."""

@@ -1,0 +1,54 @@
+"""Positives of cells among those that happen to be in memory: later ones of the same lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cellcohort.augment.features import draws
+from cellcohort.datasets.positives import TICKS, check_tau_hours, tau_ticks
+from cellcohort.messages import whole_number
+
+
+class Pairs:
+    """Later cells with the same label.
+
+    Parameters
+    ----------
+    codes : numpy.ndarray of int, shape (n_cells,)
+        Label of every cell, such as its lineage.
+    hours : numpy.ndarray of float, shape (n_cells,)
+    tau_hours : (float, float)
+        Least and greatest time from anchor to positive, in hours, both inclusive; a time of 0 is never one.
+    seed : int
+        Key of the draws.
+
+    Raises
+    ------
+    ValueError
+        The times are out of order or not finite, or the seed is no whole number from 0.
+    """
+
+    def __init__(self, codes: np.ndarray, hours: np.ndarray, tau_hours: Sequence[float], seed: int) -> None:
+        check_tau_hours(tau_hours)
+        ticks = np.rint((hours - hours.min()) * TICKS).astype(np.int64)
+        self._low, self._high = tau_ticks(tau_hours)
+        self._seed, self._hours = whole_number("seed", seed, 0), hours
+        self._clock = codes.astype(np.int64) * (int(ticks.max()) + self._high + 10) + ticks
+
+    def draw(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:
+        """A positive of each row, evenly among those that there are in `among`, or the row itself if there is none.
+
+        A draw depends on the seed, the epoch, the row and its possible positives.
+        """
+        pool = among[np.lexsort((among, self._clock[among]))]
+        clock, now = self._clock[pool], self._clock[rows]
+        start = np.searchsorted(clock, now + self._low)
+        stop = np.searchsorted(clock, now + self._high, "right")
+        drawn = start + (draws((self._seed, epoch, 0), rows, 1)[:, 0] * (stop - start)).astype(np.int64)
+        return np.where(stop > start, pool[np.minimum(drawn, len(pool) - 1)], rows)
+
+    def hours_between(self, rows: np.ndarray, later: np.ndarray) -> np.ndarray:
+        """Hours from each row to its positive, float32; NaN where that is the row itself."""
+        return np.where(later == rows, np.nan, self._hours[later] - self._hours[rows]).astype(np.float32)

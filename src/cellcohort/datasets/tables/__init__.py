@@ -1,0 +1,1 @@
+"""Tables with one row per cell and frame: reading, columns, labels."""

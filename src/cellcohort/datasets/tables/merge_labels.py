@@ -1,0 +1,63 @@
+"""Several spellings of one label, made one label."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cellcohort.messages import listed, meant
+
+MergeLabels = Mapping[str, Mapping[Any, Any]] | None
+
+
+def merged(
+    table: pd.DataFrame,
+    merge_labels: MergeLabels,
+    roles: Mapping[str, str | None],
+    numbers: Collection[str | None] = (),
+) -> pd.DataFrame:
+    """The table with other names for some labels.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+    merge_labels : mapping of str to mapping of label to label, optional
+        Other names for labels, by role or column: ``{"condition": {"GEM": "Gem"}}``.
+    roles : mapping of str to str or None
+        Column by role.
+    numbers : collection of str or None
+        Columns that hold numbers, which are no labels.
+
+    Raises
+    ------
+    ValueError
+        It is no mapping of mappings, or names a column of labels or a label that is not there.
+    """
+    if merge_labels is None:
+        return table
+    if not all(isinstance(level, Mapping) for level in (merge_labels, *getattr(merge_labels, "values", list)())):
+        raise ValueError(f"merge_labels={merge_labels!r} is no mapping; write {{condition: {{GEM: Gem, gem: Gem}}}}.")
+    columns = {role: name for role, name in roles.items() if name is not None and name not in numbers}
+    for key, new_names in merge_labels.items():
+        name = columns.get(key, key)
+        if name not in table.columns or name in numbers:
+            there = dict.fromkeys([*columns, *table.columns.difference(list(numbers), sort=False)])
+            raise ValueError(
+                f"merge_labels has {key!r}, which is no column of labels. {meant([key], list(there))}It may have "
+                f"{listed(there)}."
+            )
+        codes, uniques = pd.factorize(table[name])
+        labels = uniques.tolist()
+        if absent := [label for label in new_names if label not in labels]:
+            raise ValueError(
+                f"merge_labels.{key} renames {listed(absent, show=repr)}, which no row has. {meant(absent, labels)}"
+                f"The labels are {listed(labels, show=repr)}."
+            )
+        renamed = [new_names.get(label, label) for label in labels]
+        distinct = list(dict.fromkeys(renamed))
+        place = np.array([distinct.index(label) for label in renamed] + [-1])  # -1 stands for a missing label
+        table = table.assign(**{name: pd.Categorical.from_codes(place[codes], pd.Index(distinct, dtype=object))})
+    return table

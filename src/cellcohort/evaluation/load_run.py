@@ -1,0 +1,174 @@
+"""A run that was trained, loaded again from its directory."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import get_object, instantiate
+from omegaconf import DictConfig, OmegaConf
+from yaml import YAMLError
+
+from cellcohort.datasets.protocol import Samples
+from cellcohort.module import ContrastiveModule
+
+BUILT = ("data", "split", "module")  # the nodes of a config that are made again
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A trained run.
+
+    Attributes
+    ----------
+    config : DictConfig
+        Resolved, as ``config.yaml`` has it.
+    module : ContrastiveModule
+        With the weights of the checkpoint.
+    training, validation : Samples
+        The parts of the data that it was trained and validated on.
+    step : int
+        Steps of the optimizer that the checkpoint has seen.
+    """
+
+    config: DictConfig
+    module: ContrastiveModule
+    training: Samples
+    validation: Samples
+    step: int
+
+
+def load_run(directory: str | os.PathLike[str], checkpoint: str = "last") -> LoadedRun:
+    """Load a run as it was trained: its model, and its data split as they were.
+
+    Parameters
+    ----------
+    directory : path
+        A run directory, as train.py prints it.
+    checkpoint : str
+        Which of its ``checkpoints``, without ``.ckpt``: "last" or "best" (by val/loss).
+
+    Raises
+    ------
+    FileNotFoundError
+        The directory holds no run, or no such checkpoint.
+    ValueError
+        The checkpoint is cut off, or config, checkpoint and data do not fit together or to this version.
+
+    Warns
+    -----
+    UserWarning
+        Another version made the run, or the run had not ended.
+    """
+    directory = Path(directory)
+    if not (directory / "config.yaml").exists():
+        held = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else "no such directory"
+        raise FileNotFoundError(
+            f"{directory} holds no run: no config.yaml ({held}). Give what train.py printed as `run:`."
+        )
+    try:
+        config = OmegaConf.load(directory / "config.yaml")
+    except YAMLError:
+        config = None
+    if not isinstance(config, DictConfig) or not all(name in config for name in BUILT):
+        raise ValueError(
+            f"{directory / 'config.yaml'} is not that of a training run, or is cut off: it needs "
+            f"{', '.join(BUILT)}. Train again, or restore it from where the run was copied."
+        )
+    path = directory / "checkpoints" / f"{checkpoint}.ckpt"
+    if not path.exists():
+        there = sorted(file.stem for file in path.parent.glob("*.ckpt"))
+        raise FileNotFoundError(
+            f"{directory} has no checkpoint {checkpoint!r}; it has {', '.join(there) or 'none'}. "
+            + ("Choose one of these." if there else "The run ended before its first validation: train it again.")
+        )
+    made_by = _check_version(config)
+    state, module = _module(path, made_by)
+    try:
+        training, validation = instantiate(config.split, instantiate(config.data))
+    except Exception as error:
+        error.add_note(
+            f"While reading the data of {directory} again ({made_by}). A relative data.path "
+            f"({config.data.get('path')}) is sought from the directory that the training was started in."
+        )
+        raise
+    if tuple(training.shape) != module.shape:
+        raise ValueError(
+            f"the data of {directory} now have inputs of shape {tuple(training.shape)}, but the model was trained on "
+            f"{module.shape}: the data have changed. Train again."
+        )
+    module.views = training.views
+    _warn_of_end(config, state, directory)
+    return LoadedRun(config, module, training, validation, int(state["global_step"]))
+
+
+def unknown(config: DictConfig) -> list[str]:
+    """What a config asks for that this version does not have: classes, functions and their options."""
+    return [
+        stranger
+        for path, node in _nodes(config)
+        if str(path).split(".")[0] in BUILT
+        for stranger in _strangers(path, node)
+    ]
+
+
+def _nodes(config: Any, path: str = "") -> Iterator[tuple[str, DictConfig]]:
+    if isinstance(config, DictConfig):
+        if "_target_" in config:
+            yield path, config
+        for key in config:
+            yield from _nodes(config[key], f"{path}.{key!s}".lstrip("."))
+
+
+def _strangers(path: str, node: DictConfig) -> list[str]:
+    try:
+        parameters = inspect.signature(get_object(node["_target_"])).parameters
+    except Exception:  # Hydra raises what the import of a module that is not there raises, wrapped
+        return [f"{path}._target_={node['_target_']}"]
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return []
+    return [f"{path}.{key}" for key in map(str, node.keys()) if not key.startswith("_") and key not in parameters]
+
+
+def _check_version(config: DictConfig) -> str:
+    made_by, here = config.get("version") or "a version before 0.1.0", version("cellcohort")
+    said = f"made by cellcohort {made_by}; this is {here}"
+    if strangers := unknown(config):
+        raise ValueError(
+            f"the run was {said}. Its config has what this version does not know: {', '.join(strangers)}. "
+            f"Load it with the version that made it."
+        )
+    if made_by != here:
+        warnings.warn(f"the run was {said}; every option of its config is still known.", stacklevel=3)
+    return said
+
+
+def _module(path: Path, made_by: str) -> tuple[dict[str, Any], ContrastiveModule]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        module = ContrastiveModule(**state["hyper_parameters"])
+        module.load_state_dict(state["state_dict"])
+    except (RuntimeError, EOFError, OSError, KeyError, TypeError, pickle.UnpicklingError) as error:
+        others = sorted(file.stem for file in path.parent.glob("*.ckpt") if file != path)
+        raise ValueError(
+            f"{path} cannot be loaded: {str(error).splitlines()[0] if str(error) else type(error).__name__}. It is cut "
+            f"off, or of another model (the run was {made_by}). Other checkpoints: {', '.join(others) or 'none'}."
+        ) from error
+    return state, module.eval()
+
+
+def _warn_of_end(config: DictConfig, state: dict[str, Any], directory: Path) -> None:
+    epochs, done = config.trainer.get("max_epochs"), int(state["epoch"]) + 1
+    if config.trainer.get("max_steps", -1) == -1 and epochs and 0 < done < epochs:
+        warnings.warn(
+            f"{directory} did not end: its checkpoint is of epoch {done} of {epochs}, step {state['global_step']}.",
+            stacklevel=3,
+        )

@@ -1,0 +1,1 @@
+"""From batches of positions to tensors: row by row, or by chunks."""

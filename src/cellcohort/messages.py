@@ -1,0 +1,80 @@
+"""Names, numbers and changed options as messages tell them, and the check of an integer option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+
+def listed(names: Iterable[Any], most: int = 20, show: Callable[[Any], str] = str) -> str:
+    """The first names, and how many more there are."""
+    names = list(names)
+    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(show, names[:most])) + rest
+
+
+def several(n: int, what: str, plural: str | None = None) -> str:
+    """A number and what it counts, such as ``1 track``, ``1,936 tracks`` or ``2 batches``."""
+    ending = "es" if what.endswith("ch") else "s"
+    return f"{n:,} {what if n == 1 else plural or what + ending}"
+
+
+def joined(names: Sequence[str]) -> str:
+    """All names in a sentence, such as ``plate, drug and hours``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def meant(absent: Iterable[Any], there: Sequence[Any]) -> str:
+    """``Did you mean 'Gem'? ``, of labels that are not there; empty where no other is near.
+
+    Of a number or its text only the other is near: ``'1'`` may have been meant for 1, but not for 10.
+    """
+    texts = {label.casefold(): label for label in there if isinstance(label, str)}
+    found, hint = [], ""
+    for label in absent:
+        if same := [one for one in there if _number(one) == _number(label) is not None]:
+            hint = " (a number and the text of a number are different labels)"
+        found += same or [texts[name] for name in get_close_matches(str(label).casefold(), texts, 1)]
+    return f"Did you mean {listed(dict.fromkeys(found), show=repr)}{hint}? " if found else ""
+
+
+def _number(label: Any) -> float | None:
+    try:
+        return float(label)
+    except (TypeError, ValueError):
+        return None
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The options that are not the same: ``seed: 0 -> 1, together: null -> track``; empty where all are.
+
+    Parameters
+    ----------
+    before, now : mapping of str to object
+        Values by option; an option that is in one only reads "none" on the other side.
+    """
+    keys = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
+    return listed(f"{key}: {_said(before, key)} -> {_said(now, key)}" for key in keys)
+
+
+def _said(options: Mapping[str, Any], key: str) -> str:
+    value = options.get(key, "none")
+    if isinstance(value, list):
+        return f"[{listed(value)}]"
+    return "null" if value is None else str(value)
+
+
+def whole_number(option: str, value: Any, least: int) -> int:
+    """The value of an option that is a whole number.
+
+    Raises
+    ------
+    ValueError
+        It is something else, or below `least`.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{option}={value!r} is out of range; it is a whole number >= {least}.")
+    return int(value)

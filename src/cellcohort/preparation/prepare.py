@@ -1,0 +1,210 @@
+"""Prepare a store: read its source once, shuffle, write, and rename when all is there."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import zarr
+from annbatch.io import V1_ENCODING
+from dask.distributed import Client, as_completed
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+from cellcohort.datasets.stored.store import MANIFEST, Store
+from cellcohort.files import whole
+from cellcohort.messages import changes, several, whole_number
+from cellcohort.missing_values import Missing
+from cellcohort.preparation.dask import workers
+from cellcohort.preparation.job import Plan, digest, sized
+from cellcohort.preparation.order import stored_order
+from cellcohort.preparation.tasks import cut, gather
+from cellcohort.sources import Source
+
+MOST_SHOWN = 40  # strata whose sizes are printed
+
+
+def prepare(
+    source: Source,
+    out: str | Path | None = None,
+    group_by: Sequence[str] = ("experiment", "condition"),
+    together: str | None = None,
+    chunk_rows: int = 64,
+    shard_rows: int = 4096,
+    dataset_rows: int | None = None,
+    seed: int = 0,
+    cluster: str | None = None,
+    threads: int = 2,
+    missing: Missing = "error",
+) -> Store:
+    """Write the cells of a source as a store that can be sampled in runs of rows.
+
+    The store is a collection of annbatch (zarr v3, sharded): ``dataset_0``, ``dataset_1``, ..., each an
+    AnnData whose ``X`` (or ``obsm/patches``, for inputs of more axes) is cut into chunks of `chunk_rows`
+    cells, with "source_file" and "source_row" in its obs. See :func:`~cellcohort.preparation.stored_order`
+    for the order of the cells.
+
+    Until all is written the work lies in ``<out>.partial``; the store appears by one rename. What a
+    preparation left that was stopped at any point, the next one with the same options goes on with;
+    with other options it is refused. A finished store with the same options is left as it is.
+
+    Parameters
+    ----------
+    source : Source
+    out : path
+        Directory of the store; its name ends in ``.zarr``.
+    group_by, together, seed, missing
+        Decide the order: see :func:`~cellcohort.preparation.stored_order`.
+    chunk_rows, shard_rows : int
+        Cells per chunk, the least that is read at once, and per file.
+    dataset_rows : int, optional
+        Cells per dataset, which one thread holds in memory; by default what fits into 512 MiB.
+    cluster : str, optional
+        Address of the scheduler of a Dask cluster, whose workers must reach the source and `out`;
+        None works in this process.
+    threads : int
+        Of this process, without a `cluster`.
+
+    Returns
+    -------
+    Store
+
+    Raises
+    ------
+    ValueError
+        An option is out of range, a column is missing, `out` is another store or no store, or there are no workers
+        at `cluster`.
+    RuntimeError
+        Another process prepares `out` at this moment.
+    """
+    if out is None or Path(out).suffix != ".zarr":
+        raise ValueError(f"out={out} must name the directory to write, ending in .zarr, such as outputs/cells.zarr.")
+    whole_number("threads", threads, 1)
+    out = Path(out)
+    order, sizes = stored_order(source.obs, group_by, together, seed, missing, source.columns)
+    row_bytes = 4 * int(np.prod(source.shape))  # of dense rows; sparse ones are fewer
+    plan = sized(out.with_suffix(".partial"), len(order), row_bytes, chunk_rows, shard_rows, dataset_rows)
+    shown = list(sizes.items())[:MOST_SHOWN]
+    strata = several(len(sizes), "stratum", "strata")
+    print(f"{several(len(order), 'cell')} of shape {source.shape} in {strata}", *map(_stratum, shown), sep="\n")
+    if len(shown) < len(sizes):
+        print(f"            and {len(sizes) - len(shown):,} more")
+    about = {
+        **{"group_by": list(group_by), "together": together, "seed": seed, "chunk_rows": chunk_rows},
+        **{"shard_rows": shard_rows, "dataset_rows": plan.dataset_rows, "shape": list(source.shape)},
+        **{f"source {key}": value for key, value in source.fingerprint.items()},
+    }
+    name = digest(about, order)
+    about |= {"name": name, "rows": plan.rows}
+    if out.exists():
+        return _there(out, plan.folder, about)
+    with _begun(plan.folder, name):
+        if out.exists():
+            raise RuntimeError(f"{out} was finished by another process just now; start again to use it.")
+        if not (plan.folder / "place.npy").exists():
+            place = np.empty(len(order), np.int64)
+            place[order] = np.arange(len(order))
+            with whole(plan.folder / "place.npy") as file:
+                np.save(file, place)
+        with workers(cluster, threads) as client:
+            _work(client, source, plan, order)
+        _finish(plan, out, about)
+        shutil.rmtree(plan.folder)
+    return Store(out)
+
+
+def _stratum(item: tuple[str, int]) -> str:
+    return f"  {item[1]:>9,}  {item[0]}"
+
+
+def _there(out: Path, folder: Path, about: Mapping[str, Any]) -> Store:
+    store, name = Store(out), about["name"]  # which refuses what is no store
+    if "name" not in store.manifest:
+        raise ValueError(f"{out} is there and was not written by a preparation; name another out.")
+    if store.manifest["name"] != name:
+        options = {key: value for key, value in store.manifest.items() if key not in ("files", "labels")}
+        said = changes({**options, "name": name}, about) or "the order of its cells"
+        raise ValueError(
+            f"{out} was prepared with other options than now. What has changed: {said} (then -> now). Name another out "
+            f"(prepare.out) to have both, or delete {out} to prepare it anew; with the options of then it is used as "
+            "it is."
+        )
+    print(f"{out} is finished already, with these options.")
+    if (folder / "name").exists() and (folder / "name").read_text() == name:
+        shutil.rmtree(folder)  # the work of it, stopped just before its end
+    return store
+
+
+@contextmanager
+def _begun(folder: Path, name: str) -> Iterator[None]:
+    """The folder of the work, for this process alone, empty unless it holds work of the same name."""
+    mark = folder / "name"
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "lock").exists()):
+        raise ValueError(f"{folder} is in the way, and was not written by a preparation; move it.")
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(f"another process prepares {folder.stem}.zarr now; wait for it, or stop it.") from None
+        if mark.exists() and mark.read_text() != name:
+            raise ValueError(
+                f"{folder} holds work on {folder.stem}.zarr that was stopped, with other options or source files than "
+                "now. Give those again to go on with it, name another prepare.out, or delete it to start afresh."
+            )
+        if not mark.exists():
+            for left in folder.iterdir():
+                if left.name != "lock":
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+            with whole(mark) as file:
+                file.write_text(name)
+        else:
+            print(f"going on with {folder}")
+        yield
+
+
+def _work(client: Client, source: Source, plan: Plan, order: np.ndarray) -> None:
+    sent = client.scatter(source, broadcast=True)
+    cuts = [
+        client.submit(cut, sent, plan, block, pure=False)
+        for block in range(plan.blocks)
+        if not plan.cut_mark(block).exists()
+    ]
+    _wait(client, cuts, "reading")
+    obs = source.obs
+    gathers = []
+    for dataset in range(plan.datasets):
+        labels = client.scatter(obs.iloc[order[slice(*plan.dataset(dataset))]])
+        gathers.append(client.submit(gather, plan, dataset, labels, source.shape, source.features, pure=False))
+    _wait(client, gathers, "writing")
+
+
+def _wait(client: Client, futures: list[Any], what: str) -> None:
+    """Wait for all, and raise the first error as it was."""
+    try:
+        for future in tqdm(as_completed(futures), total=len(futures), desc=what, disable=None):
+            future.result()
+    except BaseException:
+        client.cancel(futures)
+        raise
+
+
+def _finish(plan: Plan, out: Path, about: Mapping[str, Any]) -> None:
+    """Mark the store as whole, with the size of every file, and put it in its place."""
+    for left in plan.store.glob(".*"):  # of a worker that was killed
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    (plan.store / "zarr.json").unlink(missing_ok=True)  # of a preparation that was killed here, maybe cut short
+    group = zarr.open_group(plan.store, mode="a", zarr_format=3)
+    if missing := [number for number in range(plan.datasets) if not plan.finished(number).exists()]:
+        raise RuntimeError(f"datasets {missing} are not in {plan.store}; prepare again.")
+    files = sorted(file for file in plan.store.glob("dataset_*/**/*") if file.is_file())
+    sizes = {str(file.relative_to(plan.store)): file.stat().st_size for file in files}
+    labels = {name: crc32((plan.store / name).read_bytes()) for name in sizes if "/obs/" in name}
+    said = {**about, "files": sizes, "labels": labels}
+    group.update_attributes({**V1_ENCODING, MANIFEST: said})
+    plan.store.rename(out)

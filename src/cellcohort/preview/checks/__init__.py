@@ -1,0 +1,1 @@
+"""What the preview warns of: one module per kind of check."""

@@ -1,0 +1,64 @@
+"""Whether the positives of cells that are read in chunks are in memory when the cells are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from cellcohort.preview.checks.finding import Finding
+from cellcohort.preview.describe import percent
+from cellcohort.preview.survey import Survey
+from cellcohort.sampling.chunked.read_cost import in_chunks
+
+WINDOWS = 8  # of rank 0 that are looked at
+MANY = 0.1  # anchors whose positives are in the store, but not in their window, from which on it is worth a word
+
+
+def second_views(survey: Survey) -> tuple[float, float] | None:
+    """Shares of anchors without a positive in their window, and in the whole store; None where cells are not paired."""
+    source, sampler = survey.source, survey.sampler
+    if source is None or source.store is None or not in_chunks(sampler):
+        return None
+    dataset, n = source.dataset, len(source.store)
+    rank, anchors, later = sampler.for_rank(0, sampler.world_size), [], []
+    for _, positions in islice(rank.requests(0), WINDOWS):
+        read = rank.load_request(positions, n)["requests"]
+        window, rows = np.concatenate([np.arange(run.start, run.stop) for run in read]), rank.rows[positions].ravel()
+        found = dataset.positives(rows, window, 0)
+        if found is rows:
+            return None
+        anchors.append(rows)
+        later.append(found)
+    every = np.concatenate(anchors)
+    anywhere = dataset.positives(every, np.arange(n), 0)
+    return float((np.concatenate(later) == every).mean()), float((anywhere == every).mean())
+
+
+def partner_lines(survey: Survey) -> Iterator[str]:
+    """A sentence on the positives of cells that are read in chunks."""
+    shares = second_views(survey)
+    if shares is not None:
+        yield (
+            f"Positives are drawn among the rows of a window: {percent(shares[0])} of the anchors have none there and "
+            f"are paired with a second view of themselves; {percent(shares[1])} have none in the whole store."
+        )
+
+
+def apart(survey: Survey) -> Iterator[Finding]:
+    """That many anchors are paired with themselves because their positives are read at other times, if so."""
+    shares = second_views(survey)
+    if shares is None or survey.source is None or shares[0] - shares[1] <= MANY:
+        return
+    source, whole = survey.source, survey.source.dataset.whole
+    change, line = "Use a larger batch_sampler.preload_nchunks, or read row by row.", ""
+    if source.store.manifest.get("together") != whole:
+        change = f"Prepare the store so that the cells of a {whole} lie side by side; batches hold more of them then."
+        line = f"prepare.together={whole}"
+    yield Finding(
+        f"{percent(shares[0] - shares[1])} of the anchors are paired with a second view of themselves, although the "
+        f"store has a later cell of their {whole}: it is not in their window.",
+        change,
+        typed=line,
+    )

@@ -1,0 +1,43 @@
+"""How a store would have to be laid out for the axes."""
+
+from __future__ import annotations
+
+from cellcohort.messages import joined
+from cellcohort.preview.checks.alike import typed
+from cellcohort.preview.survey import Survey
+from cellcohort.sampling.axes.base import GroupAxis, ShareAxis, WindowAxis
+
+
+def lay_out(survey: Survey) -> tuple[str, str]:
+    """What to do so that chunks hold what the axes ask for together, in words, and what to type for it.
+
+    Both are empty where the store is laid out so.
+    """
+    labels, times = columns(survey)
+    store = None if survey.source is None else survey.source.store
+    known = None if store is None else store.manifest.get("group_by")
+    if known is None:
+        return f"Lay the store out by {joined([*labels, *times])} with scripts/prepare.py", ""
+    missing = [name for name in [*labels, *times] if name not in known]
+    if not missing:
+        return "", ""
+    wanted = [name for name in dict.fromkeys([*known, *labels]) if name not in times] + times
+    now = f"by {joined(known)}, but not by {joined(missing)}" if known else f"at random, not by {joined(missing)}"
+    return (
+        f"Prepare the store anew (scripts/prepare.py), since it is laid out {now}",
+        f"'prepare.group_by=[{','.join(map(typed, wanted))}]'",
+    )
+
+
+def columns(survey: Survey) -> tuple[list[str], list[str]]:
+    """The columns that axes look at, as the store calls them: those of labels, and those of times."""
+    labels: list[str] = []
+    times: list[str] = []
+    cells, roles = survey.sampler.cells, {} if survey.source is None else survey.source.columns
+    for axis in sorted(survey.sampler.axes.values(), key=lambda axis: not isinstance(axis, GroupAxis)):
+        names = [axis.column] if isinstance(axis.column, str) else list(axis.column)
+        if isinstance(axis, WindowAxis):
+            times += [roles.get(name) or name for name in names]
+        elif isinstance(axis, (GroupAxis, ShareAxis)):
+            labels += [cells.column(name).name for name in names]
+    return list(dict.fromkeys(labels)), times

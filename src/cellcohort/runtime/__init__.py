@@ -1,0 +1,1 @@
+"""One run of a command: configuration, processes, checkpoints, loggers."""

@@ -1,0 +1,141 @@
+"""Where this process stands among those that torchrun started, and what must hold before they train."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from cellcohort.messages import several
+
+_agreements = itertools.count()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The place of this process in its launch.
+
+    Attributes
+    ----------
+    rank, world_size : int
+        This process and the number of processes that train together.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+
+    @classmethod
+    def here(cls) -> Launch:
+        """The place that torchrun gave this process; the only process without torchrun."""
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            return cls()
+        return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+
+    def agree(self, value: Callable[[], str]) -> str:
+        """What `value` gives on rank 0, told to every rank; all ranks must call this equally often."""
+        if self.world_size == 1:
+            return value()
+        key = f"cellcohort/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_agreements)}"
+        if self.rank == 0:
+            _store().set(key, value())
+        return str(_store().get(key).decode())
+
+
+@cache
+def _store() -> Any:
+    """The key-value store that torchrun keeps for its processes."""
+    from torch.distributed.rendezvous import rendezvous  # here, so that a mistyped command line is told at once
+
+    return next(rendezvous("env://"))[0]
+
+
+def go_on_alone() -> bool:
+    """End the process group, and say whether this is rank 0: it goes on by itself, and others need not wait for it.
+
+    All ranks must call this. A rank that leaves while another still works in the same group may hang,
+    or be ended by the timeout of the group.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+    return Launch.here().rank == 0
+
+
+def check(trainer: Any, module: Any, loader: Any) -> None:
+    """Refuse, before the first batch, what would change the sequence of batches or train on none.
+
+    Parameters
+    ----------
+    trainer : lightning.Trainer
+        The trainer that is about to fit.
+    module : ContrastiveModule
+        What it is to fit.
+    loader : torch.utils.data.DataLoader
+        The training loader, whose `batch_sampler` is a :class:`cellcohort.sampling.BatchSampler`.
+
+    Raises
+    ------
+    ValueError
+        The option at fault, its value, and what to do.
+
+    Warns
+    -----
+    UserWarning
+        Negatives are gathered across ranks whose batches are built apart.
+    """
+    launch, asked = Launch.here(), trainer.num_devices * trainer.num_nodes
+    if asked != launch.world_size:
+        command = shlex.join(["torchrun", "--standalone", f"--nproc-per-node={trainer.num_devices}", *sys.argv])
+        raise ValueError(
+            f"trainer.devices={trainer.num_devices} and trainer.num_nodes={trainer.num_nodes} ask for {asked} "
+            f"processes, but {launch.world_size} was started. Start them by torchrun, which sets both: {command}"
+        )
+    if trainer._accelerator_connector.use_distributed_sampler:
+        raise ValueError(
+            "trainer.use_distributed_sampler=true lets Lightning replace the batch sampler and lose what its axes ask; "
+            "leave it false: the sampler gives each rank its own batches."
+        )
+    if trainer.overfit_batches:
+        raise ValueError(
+            f"trainer.overfit_batches={trainer.overfit_batches} would not repeat the same batches, since every epoch "
+            "draws its own; leave it 0 and set trainer.limit_train_batches for short epochs."
+        )
+    if not len(loader) or 0 in (trainer.limit_train_batches, trainer.max_epochs, trainer.max_steps):
+        raise ValueError(
+            f"no batch to train on: {several(len(loader), 'batch')} per epoch, "
+            f"trainer.limit_train_batches={trainer.limit_train_batches}, trainer.max_epochs={trainer.max_epochs}, "
+            f"trainer.max_steps={trainer.max_steps}; each must be above 0 (max_steps=-1: no limit)."
+        )
+    check_place(trainer, loader)
+    sampler = loader.batch_sampler
+    gathers = getattr(module.objective, "gather", False) and trainer.world_size > 1
+    if gathers and sampler.axes and sampler.scope == "rank":
+        warnings.warn(
+            "objective.gather=true takes negatives from all ranks, but with batch_sampler.scope=rank the axes rule "
+            "each rank's batch by itself; batch_sampler.scope=global lets them rule the union.",
+            stacklevel=2,
+        )
+
+
+def check_place(trainer: Any, loader: Any) -> None:
+    """Refuse a batch sampler that was made for another process than this one.
+
+    Raises
+    ------
+    ValueError
+        The place of the process, and the one that the sampler was made for.
+    """
+    sampler = loader.batch_sampler
+    place = (trainer.global_rank, trainer.world_size)
+    built = (getattr(sampler, "rank", None), getattr(sampler, "world_size", None))
+    if place != built:
+        raise ValueError(
+            f"the batch sampler is a {type(sampler).__name__} for rank={built[0]} of world_size={built[1]}, but this "
+            f"process is rank {place[0]} of {place[1]}; make it with rank={place[0]}, world_size={place[1]}."
+        )

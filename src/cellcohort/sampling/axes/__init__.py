@@ -1,0 +1,1 @@
+"""The axes: one module each, and the four kinds that they derive from."""

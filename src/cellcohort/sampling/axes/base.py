@@ -1,0 +1,132 @@
+"""What an axis is: one rule for what a batch holds.
+
+There are four kinds, and a sampler composes any of them. A `GroupAxis` builds each batch around
+one label of a column, a `ShareAxis` gives every label of a column its share of the batch, a
+`WindowAxis` gathers part of the batch around one value of a number, and a `CapAxis` keeps the cells
+of any one label few. Write a new axis by deriving
+from the kind that fits; nothing else needs to know of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cellcohort.cells import CellTable, Column
+from cellcohort.messages import listed, meant
+
+
+class Axis(ABC):
+    """One rule for what a batch holds, on one column (or several, jointly) of the cell table."""
+
+    column: str | Sequence[str]
+
+    def check(self, cells: CellTable) -> None:
+        """Raise ValueError where the table cannot satisfy the axis at all."""
+        cells.column(self.column)
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+        return f"{type(self).__name__}({options})"
+
+
+class GroupAxis(Axis):
+    """Each batch is built around one label of the column.
+
+    Attributes
+    ----------
+    leaky : float
+        Share of every batch that comes from the other labels.
+    """
+
+    leaky: float
+
+    @abstractmethod
+    def weights(self, column: Column) -> np.ndarray:
+        """How often each label leads a batch, shape (n_labels,), non-negative, any scale."""
+
+
+class ShareAxis(Axis):
+    """Each label of the column has its share of every batch."""
+
+    @abstractmethod
+    def shares(self, column: Column) -> np.ndarray:
+        """Share of the batch asked of each label, shape (n_labels,), non-negative, any scale."""
+
+
+class WindowAxis(Axis):
+    """Part of every batch lies within a window around one focal value of the column."""
+
+    @property
+    @abstractmethod
+    def half_width(self) -> float:
+        """The window holds the cells whose value is at most this far from the focal value."""
+
+    @property
+    @abstractmethod
+    def inside(self) -> float:
+        """Share of the batch drawn inside the window."""
+
+    def check(self, cells: CellTable) -> None:
+        """Raise ValueError where the table has no such numbers."""
+        self.values(cells)
+
+    @abstractmethod
+    def values(self, cells: CellTable) -> np.ndarray:
+        """The numbers, float64 of shape (n_cells,); NaN where missing."""
+
+
+class CapAxis(Axis):
+    """A batch holds at most so many cells of any one label of the column, where there are enough labels."""
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """Cells of one label that a batch may hold."""
+
+
+def weights_by_label(option: str, given: Mapping[Hashable, float], column: Column) -> np.ndarray:
+    """Turn ``{label: weight}`` into weights in the order of the column's labels.
+
+    Raises
+    ------
+    ValueError
+        A label without cells is named, a label with cells is not, or a weight is not a finite
+        number >= 0, or all are 0.
+    """
+    present = column.present()
+    unknown = [label for label in given if label not in present]
+    if unknown:
+        raise ValueError(
+            f"{option} names {listed(unknown, show=repr)}, which no cell has. {meant(unknown, present)}"
+            f"The labels of {column.name!r} are {listed(present, show=repr)}; correct the name."
+        )
+    forgotten = [label for label in present if label not in given]
+    if forgotten:
+        raise ValueError(
+            f"{option} says nothing of {listed(forgotten, show=repr)}; the labels of {column.name!r} are "
+            f"{listed(present, show=repr)}. "
+            "Give every label a value; 0 leaves its cells out."
+        )
+    wrong = {label: w for label, w in given.items() if not (_is_number(w) and np.isfinite(w) and w >= 0)}
+    if wrong:
+        raise ValueError(f"{option} must be finite numbers >= 0, but found {wrong!r}; correct these.")
+    weights = np.array([float(given.get(label, 0.0)) for label in column.labels])
+    if not weights.any():
+        raise ValueError(f"{option} are all 0, so there is no cell to draw; give at least one label a positive value.")
+    return weights
+
+
+def check_fraction(option: str, value: Any, *, one_allowed: bool) -> float:
+    """Return `value` as float if it lies in [0, 1] (or [0, 1)), else raise ValueError."""
+    if not (_is_number(value) and 0 <= value <= 1 and (one_allowed or value < 1)):
+        allowed = "[0, 1]" if one_allowed else "[0, 1)"
+        raise ValueError(f"{option}={value!r} is out of range; it is a share of the batch, a number in {allowed}.")
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

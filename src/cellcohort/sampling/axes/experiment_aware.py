@@ -1,0 +1,59 @@
+"""Batches built around one experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from cellcohort.cells import CellTable, Column
+from cellcohort.sampling.axes.base import GroupAxis, check_fraction, weights_by_label
+
+
+class ExperimentAware(GroupAxis):
+    """Build each batch around one experiment, so that negatives differ in biology, not in plate.
+
+    Parameters
+    ----------
+    leaky : float
+        Share of the batch from the other experiments, in [0, 1). They are taken in proportion to
+        their number of cells.
+    weights : None, "uniform" or dict of label to float
+        How often each experiment leads a batch: in proportion to its number of cells (None),
+        equally often, or as given. Weight 0 leaves the cells of an experiment out altogether.
+        Every experiment of positive weight leads at least one batch in a cycle of batches.
+    column : str or list of str
+        The column (or columns, jointly) that tells experiments apart.
+
+    Raises
+    ------
+    ValueError
+        An option is out of range, or (by the sampler) weights do not fit the labels of the table.
+    """
+
+    def __init__(
+        self,
+        leaky: float = 0.0,
+        weights: Literal["uniform"] | Mapping[Hashable, float] | None = None,
+        column: str | Sequence[str] = "experiment",
+    ) -> None:
+        self.leaky = check_fraction("leaky", leaky, one_allowed=False)
+        if not (weights is None or weights == "uniform" or isinstance(weights, Mapping)):
+            raise ValueError(f"weights={weights!r} is not a choice; use None, 'uniform' or {{experiment: weight}}.")
+        self._weights = weights
+        self.column = column
+
+    def __repr__(self) -> str:
+        return f"ExperimentAware(leaky={self.leaky!r}, weights={self._weights!r}, column={self.column!r})"
+
+    def check(self, cells: CellTable) -> None:
+        """Raise ValueError where the column or a named label is not there."""
+        self.weights(cells.column(self.column))
+
+    def weights(self, column: Column) -> np.ndarray:
+        """How often each experiment leads a batch, shape (n_labels,)."""
+        if isinstance(self._weights, Mapping):
+            return weights_by_label("weights", self._weights, column)
+        counts = column.counts().astype(float)
+        return counts if self._weights is None else (counts > 0).astype(float)

@@ -1,0 +1,1 @@
+"""Which cells a batch holds, cut from windows of chunks."""

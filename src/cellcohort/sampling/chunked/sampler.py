@@ -1,0 +1,191 @@
+"""Batches of cells that are read in chunks: what every such sampler is to annbatch's loader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import annbatch.abc
+import numpy as np
+from annbatch.types import LoadRequest
+from torch.utils.data import get_worker_info
+
+from cellcohort.cells import CellTable
+from cellcohort.messages import several, whole_number
+from cellcohort.sampling.axes.base import Axis
+from cellcohort.sampling.batch_sampler import BatchSampler
+from cellcohort.sampling.chunked.layout_search import chunks_of_batches
+from cellcohort.sampling.chunked.load_request import load_of
+from cellcohort.sampling.chunked.reach import place_of
+from cellcohort.sampling.chunked.schedule import ChunkedSchedule
+from cellcohort.sampling.chunked.sequential_schedule import OneByOne
+from cellcohort.sampling.validation import told_as_validation
+
+
+class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
+    """A batch sampler whose batches are cut from windows of chunks, for annbatch's `Loader` too.
+
+    It is all that :class:`BatchSampler` is, a pure sequence of batches known by epoch and step. Besides,
+    a pass of the loader asks it for load requests: the chunks of one window after another, as aligned
+    slices, and the batches that they are cut into. Windows are dealt out to ranks, and those of a
+    rank to worker processes, in turn; each loads its own.
+
+    A pass of the loader begins at the epoch and step that :meth:`set_epoch` or :meth:`load_state_dict` say, or one
+    epoch after the pass before. Worker processes take these along when they start: with workers that
+    are made anew for every pass, call :meth:`set_epoch` before each.
+
+    Parameters
+    ----------
+    cells, axes, batch_size, seed, rank, world_size, fixed
+        As for :class:`BatchSampler`.
+    chunk_size : int
+        Rows that are read as one, from a multiple of `chunk_size` on; best that of the store.
+    preload_nchunks : int
+        Chunks that a window may load at once, hence ``chunk_size * preload_nchunks`` rows of memory.
+    num_batches : int, optional
+        Batches per epoch and rank. By default as many as the cells fill.
+    scope : {"rank"}
+        The axes rule each rank's batch by itself.
+
+    Raises
+    ------
+    ValueError
+        As for :class:`BatchSampler`, or no whole number of batches fits a window, or a window is
+        larger than the store.
+    """
+
+    _schedule: ChunkedSchedule | OneByOne
+    batch_size: int = 0  # an attribute, where annbatch has a property
+    shuffle = True
+
+    def __init__(
+        self,
+        cells: CellTable,
+        axes: Mapping[str, Axis] | None = None,
+        batch_size: int = 256,
+        chunk_size: int = 64,
+        preload_nchunks: int = 64,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        num_batches: int | None = None,
+        scope: str = "rank",
+        fixed: bool = False,
+    ) -> None:
+        if scope != "rank":
+            raise ValueError(
+                f"scope={scope!r} cannot be had where cells are read in chunks: every rank has windows of its own. "
+                "Use scope='rank', or read row by row."
+            )
+        if isinstance(num_batches, str):
+            raise ValueError(
+                f"num_batches={num_batches!r} cannot be had where cells are read in chunks; use a whole number >= 1, "
+                "or null (None), which is as many as the cells fill."
+            )
+        if num_batches is not None:
+            whole_number("num_batches", num_batches, 1)
+        self.chunk_size = whole_number("chunk_size", chunk_size, 1)
+        self.preload_nchunks = whole_number("preload_nchunks", preload_nchunks, 1)
+        with told_as_validation(fixed, len(cells)):
+            self._check_sizes(cells, whole_number("batch_size", batch_size, 1))
+        super().__init__(cells, axes, batch_size, seed, rank, world_size, "rank", num_batches, fixed)
+
+    def _check_sizes(self, cells: CellTable, batch_size: int) -> None:
+        rows, name = self.chunk_size * self.preload_nchunks, f"{self.preload_nchunks} chunks of {self.chunk_size} rows"
+        if rows % batch_size:
+            fit = [n for n in range(1, rows + 1) if rows % n == 0]
+            near = sorted(sorted(fit, key=lambda n: abs(n - batch_size))[:3])
+            step = chunks_of_batches(batch_size, self.chunk_size)
+            raise ValueError(
+                f"batches of batch_size={batch_size} cannot be cut from a window of {rows} rows ({name}); "
+                f"use a batch_size such as {', '.join(map(str, near))}, or a multiple of {step} chunks, such as "
+                f"batch_sampler.preload_nchunks={-(-self.preload_nchunks // step) * step}."
+            )
+        in_store = (len(cells) - 1 if cells.rows is None else int(cells.rows.max())) // self.chunk_size + 1
+        if self.preload_nchunks > in_store:
+            step = chunks_of_batches(batch_size, self.chunk_size)
+            most = in_store // step * step
+            change = f"batch_sampler.preload_nchunks={most} at most" if most else "a smaller batch_size"
+            raise ValueError(
+                f"a window of preload_nchunks={self.preload_nchunks} is larger than the {several(in_store, 'chunk')} "
+                f"of {self.chunk_size} rows up to the last of the cells; use {change}, or smaller chunks."
+            )
+
+    def _one_by_one(self, shuffle: bool) -> OneByOne:
+        return OneByOne(self.cells, self.batch_size, self.seed, self.chunk_size, self.preload_nchunks, shuffle)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Row of the store that each cell is in, int (n_cells,)."""
+        return np.arange(len(self.cells)) if self.cells.rows is None else self.cells.rows
+
+    @property
+    def least_amplification(self) -> float:
+        """The least rows read per row used with which all cells of a stratum come equally often, none shared."""
+        return self._schedule.least_amplification
+
+    @property
+    def per_window(self) -> int:
+        """Batches that are cut from one window."""
+        return self._schedule.per_window
+
+    @property
+    def signature(self) -> dict[str, int | str]:
+        """What the sequence of batches depends on, by option; the same on every rank."""
+        return {**super().signature, "chunk_size": self.chunk_size, "preload_nchunks": self.preload_nchunks}
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({super().__repr__().partition('(')[2][:-1]}, chunk_size={self.chunk_size}, "
+            f"preload_nchunks={self.preload_nchunks})"
+        )
+
+    def _number(self, step: int) -> int:
+        return place_of(step, self.num_batches, self.per_window, self.rank, self.world_size)
+
+    def n_batches(self, n_obs: int) -> int:
+        """Batches of one pass on this rank, as annbatch asks for them."""
+        return self.num_batches
+
+    def validate(self, n_obs: int) -> None:
+        """Raise ValueError where a store of `n_obs` rows is not the one that the cells are of."""
+        needed = len(self.cells) if self.cells.rows is None else int(self.cells.rows.max()) + 1
+        if n_obs < needed or (self.cells.rows is None and n_obs != needed):
+            raise ValueError(
+                f"the loader has {n_obs} rows, but the cells of the sampler are in {needed} rows; give both the "
+                "same store: all of its datasets in one order, and the table of its obs."
+            )
+
+    def requests(self, epoch: int, first: int = 0, of: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, np.ndarray]]:
+        """First step and positions (n_batches, batch_size) of each window from step `first` on, each a load.
+
+        With ``of=(i, n)``, every n-th of the windows of the epoch from the i-th on.
+        """
+        step = load = 0
+        while step < self.num_batches:
+            number = self._number(step)
+            stop = min(step + self.per_window - number % self.per_window, self.num_batches)
+            begin = max(step, first)
+            if begin < stop and load % of[1] == of[0]:
+                yield begin, self._schedule.run(epoch, number + begin - step, stop - begin)
+            step, load = stop, load + 1
+
+    def load_request(self, positions: np.ndarray, n_obs: int) -> LoadRequest:
+        """The chunks that hold some batches, (n_batches, batch_size), and where in them their cells are."""
+        rows = positions if self.cells.rows is None else self.cells.rows[positions]
+        begin, end, place = load_of(rows, self.chunk_size, n_obs)
+        return {
+            "requests": [slice(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)],
+            "splits": list(place),
+        }
+
+    def _sample(self, n_obs: int) -> Iterator[LoadRequest]:
+        epoch, first = self._begin()
+        worker = get_worker_info()
+        of = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        windows = (self.load_request(positions, n_obs) for _, positions in self.requests(epoch, first, of))
+        with ThreadPoolExecutor(1, "windows") as planner:  # plans the next window while one is read
+            ahead = planner.submit(next, windows, None)
+            while (request := ahead.result()) is not None:
+                ahead = planner.submit(next, windows, None)
+                yield request

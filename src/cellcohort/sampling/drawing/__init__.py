@@ -1,0 +1,1 @@
+"""Which cells a batch holds, drawn row by row."""

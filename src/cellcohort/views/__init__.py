@@ -1,1 +1,0 @@
-"""Augmentation of whole batches where the model is: functions of (inputs, key), see cellcohort.samples.Views."""

@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.weightstats import DescrStatsW
+
+from cellcohort.comparison import arms_of, compare, estimate, holm, markdown, read_runs, remarks, terminal
+from sweep import AXES, make_run, make_sweep
+
+Call = Callable[..., str]
+EFFECTS = {
+    "random": {"probe": 0.6, "mixing": 0.3},
+    "experiment": {"probe": 0.7, "mixing": 0.3},
+    "temporal": {"probe": 0.6, "mixing": 0.4},
+}
+LOWER = {"mixing": False}
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """``call(*arguments)``: what scripts/compare.py prints."""
+
+    def run(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, arguments)])
+        runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "compare.py"), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def table_of(*places: Path, **options: Any) -> pd.DataFrame:
+    return compare(arms_of(read_runs(places)[0]), **options)
+
+
+def models(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["representation"] == "model"]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 12])
+@pytest.mark.parametrize("key", range(5))
+def test_the_interval_and_the_test_are_those_of_statsmodels(n: int, key: int) -> None:
+    values = np.random.default_rng(key).normal(0.3, 1.0, n)
+    found, known = estimate(values), DescrStatsW(values)
+    np.testing.assert_allclose((found.low, found.high), known.tconfint_mean(alpha=0.05))
+    np.testing.assert_allclose(found.p, known.ttest_mean(0)[1])
+    assert found.mean == pytest.approx(values.mean()) and found.n == n
+
+
+def test_values_that_are_missing_do_not_count() -> None:
+    assert estimate([1.0, np.nan, 2.0, 4.0]) == estimate([1.0, 2.0, 4.0])
+
+
+def test_no_value_and_one_value_have_no_interval() -> None:
+    assert (estimate([]).n, estimate([np.nan]).n, estimate([2.0]).n) == (0, 0, 1)
+    assert estimate([2.0]).mean == 2.0
+    assert np.isnan([estimate([2.0]).low, estimate([2.0]).high, estimate([2.0]).p, estimate([]).mean]).all()
+
+
+def test_values_that_are_all_alike_are_no_evidence_of_a_difference() -> None:
+    assert estimate([0.0, 0.0, 0.0]).p == 1.0
+    assert np.isnan(estimate([0.1, 0.1, 0.1 + 1e-16]).p)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 40])
+@pytest.mark.parametrize("key", range(5))
+def test_corrected_p_values_are_those_of_statsmodels(n: int, key: int) -> None:
+    p = np.random.default_rng(key).uniform(0, 0.2, n).round(2)
+    np.testing.assert_allclose(holm(p), multipletests(p, method="holm")[1])
+
+
+def test_what_was_not_tested_does_not_weaken_the_correction() -> None:
+    np.testing.assert_array_equal(holm([0.01, np.nan, 0.04]), [0.02, np.nan, 0.04])
+    assert holm([]).shape == (0,)
+
+
+DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "uniform": lambda rng, shape: rng.uniform(size=shape),
+    "skewed": lambda rng, shape: rng.exponential(size=shape),
+    "recall of 40 cells": lambda rng, shape: rng.binomial(40, 0.7, size=shape) / 40,
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_at_most_one_null_sweep_in_twenty_has_any_false_call(draw: str) -> None:
+    """2,000 sweeps of 6 strategies, 8 scores and 5 seeds without any difference; seeds and the reference are shared."""
+    sweeps, seeds, arms, scores = 2000, 5, 6, 8
+    rng = np.random.default_rng(7)
+    values = DRAWS[draw](rng, (sweeps, seeds, arms, scores)) + rng.normal(size=(sweeps, seeds, 1, 1)).round(1)
+    differences = (values[:, :, 1:] - values[:, :, :1]).round(9)
+    varies = np.ptp(differences, axis=1) > 0  # as in estimate(), which the next test goes through
+    differences[:, 0][~varies], differences[:, 1][~varies] = -1, 1  # no call; keeps scipy from warning
+    p = np.where(varies, stats.ttest_1samp(differences, 0.0, axis=1).pvalue, np.nan)
+    false = sum(bool(np.nanmin(holm(each)) <= 0.05) for each in p.reshape(sweeps, -1))
+    assert false <= stats.binom(sweeps, 0.05).ppf(0.999)
+
+
+def test_the_whole_comparison_keeps_to_that_too(tmp_path: Path) -> None:
+    """Through the table itself, on runs that are read once and given new scores of no difference."""
+    place = make_sweep(tmp_path, {name: dict.fromkeys("abc", 0.5) for name in AXES})
+    arms = arms_of(read_runs([place])[0])
+    rng = np.random.default_rng(3)
+    false, sweeps = 0, 40
+    for _ in range(sweeps):
+        for arm in arms:
+            for run in arm.runs.values():
+                run.scores["value"] = rng.normal(size=len(run.scores))
+        false += bool(compare(arms)["verdict"].isin(["better", "worse"]).any())
+    assert false <= stats.binom(sweeps, 0.05).ppf(0.999)
+
+
+def test_planted_differences_are_called_in_the_right_direction(tmp_path: Path) -> None:
+    table = models(table_of(make_sweep(tmp_path, EFFECTS, higher=LOWER))).set_index(["score", "strategy"])
+    verdicts = table["verdict"].unstack().to_dict("index")
+    assert verdicts == {
+        "probe": {"random": "", "experiment": "better", "temporal": "not told apart"},
+        "mixing": {"random": "", "experiment": "not told apart", "temporal": "worse"},
+    }
+    difference = table.loc[("probe", "experiment")]
+    assert difference["difference_low"] < 0.1 < difference["difference_high"]
+    assert (table["n"] == 5).all() and (table["steps"] == 6).all()
+
+
+def test_pairing_is_by_seed_and_not_by_order(tmp_path: Path) -> None:
+    make_sweep(tmp_path, EFFECTS)
+    shutil.rmtree(tmp_path / "experiment-s1")
+    runs, _ = read_runs([tmp_path])
+    table = models(compare(arms_of(runs[::-1])))
+    row = table[(table["score"] == "probe") & (table["strategy"] == "experiment")].iloc[0]
+    value = {(run.strategy, run.seed): run.scores.loc[0, "value"] for run in runs}
+    pairs = [[value[name, seed] for seed in (0, 2, 3, 4)] for name in ("experiment", "random")]
+    assert row["p"] == pytest.approx(stats.ttest_rel(*pairs).pvalue)
+    assert (row["pairs"], row["n"]) == (4, 4)
+
+
+def test_the_family_is_the_table_and_named_scores_make_it_smaller(tmp_path: Path) -> None:
+    place = make_sweep(tmp_path, EFFECTS)
+    whole, one = table_of(place), table_of(place, scores=["probe"])
+    tested = whole[whole["p"].notna()]
+    np.testing.assert_allclose(tested["p_holm"], multipletests(tested["p"], method="holm")[1])
+    assert len(tested) == 4 and set(one["score"]) == {"probe"} and one["p"].notna().sum() == 2
+    with pytest.raises(ValueError, match=r"no run has the score prob; there are: probe, mixing"):
+        table_of(place, scores=["prob"])
+
+
+def test_a_score_that_is_a_p_value_is_shown_and_not_tested(tmp_path: Path) -> None:
+    effects = {name: {**scores, "experiment_mmd_p": 0.3} for name, scores in EFFECTS.items()}
+    whole, without = (table_of(make_sweep(tmp_path / str(i), e)) for i, e in enumerate((effects, EFFECTS)))
+    rows = models(whole).set_index(["score", "strategy"]).loc["experiment_mmd_p"]
+    assert rows["verdict"].to_dict() == {"random": "", "experiment": "not tested", "temporal": "not tested"}
+    assert rows[["mean", "low", "high"]].notna().all(axis=None) and rows[["difference", "p"]].isna().all(axis=None)
+    assert whole["p"].notna().sum() == without["p"].notna().sum() == 4
+    for text in (terminal(whole, "random"), markdown(whole, "random")):
+        assert text.count("not tested") == 2 and text.count("is the p-value of a test already") == 1
+    said = remarks(whole, "random", [])
+    assert len(said) == 1 and "4 paired t tests" in said[0]
+    only = table_of(tmp_path / "0", scores=["experiment_mmd_p"])
+    assert remarks(only, "random", []) == ["Nothing was tested."]
+
+
+def test_baselines_stand_in_the_table_and_are_not_tested(tmp_path: Path) -> None:
+    table = table_of(make_sweep(tmp_path, EFFECTS))
+    baselines = table[table["representation"] != "model"]
+    assert set(baselines["strategy"]) == {"untrained", "features"}
+    assert (baselines["n"] == 5).all() and baselines["p"].isna().all()
+
+
+def test_one_seed_has_no_interval_and_that_is_said(tmp_path: Path) -> None:
+    table = table_of(make_sweep(tmp_path, EFFECTS, seeds=1))
+    assert table[["low", "high", "difference_low", "p"]].isna().all(axis=None)
+    assert models(table)["difference"].notna().sum() == 4
+    assert any("one seed only: no interval and no test" in remark for remark in remarks(table, "random", []))
+
+
+def test_a_score_that_some_runs_lack_keeps_its_note(tmp_path: Path) -> None:
+    place = make_sweep(tmp_path, EFFECTS)
+    path = place / "temporal-s2" / "scores.csv"
+    scores = pd.read_csv(path, keep_default_na=False)
+    scores.loc[0, "value"], scores.loc[0, "note"] = np.nan, "plate_3 has no rare_drug"
+    scores.to_csv(path, index=False)
+    table = models(table_of(place))
+    row = table[(table["score"] == "probe") & (table["strategy"] == "temporal")].iloc[0]
+    assert (row["n"], row["pairs"], row["note"]) == (4, 4, "plate_3 has no rare_drug")
+    for text in (terminal(table, "random"), markdown(table, "random")):
+        assert "plate_3 has no rare_drug (temporal)" in text
+    assert any("fewer than 5 seeds: temporal" in remark for remark in remarks(table, "random", []))
+
+
+def longer(config: dict[str, Any]) -> None:
+    config["trainer"]["max_epochs"] = 9
+
+
+def older(config: dict[str, Any]) -> None:
+    config["version"] = "0.0.1"
+
+
+def elsewhere(config: dict[str, Any]) -> None:
+    config["data"]["path"] = "other"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"change": longer}, "trainer.max_epochs is"),
+        ({"change": elsewhere}, "data.path is"),
+        ({"change": older}, "version is"),
+        ({"steps": 4}, "steps is"),
+        ({"cells": 99}, "cells is"),
+        ({"how": {"evaluation.checkpoint": "best"}}, "evaluation.checkpoint is"),
+        ({"how": {"evaluation.seed": 1}}, "evaluation.seed is"),
+    ],
+)
+def test_runs_of_other_data_or_budget_are_refused_or_said(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    make_sweep(tmp_path, EFFECTS)
+    for seed in range(5):
+        make_run(tmp_path / f"condition-s{seed}", AXES["condition"], seed, EFFECTS["random"], **options)
+    runs, _ = read_runs([tmp_path])
+    with pytest.raises(ValueError, match=rf"differ in data, scoring, budget or version.*{said}.*--allow-different"):
+        arms_of(runs)
+    arms = arms_of(runs, allow_different=True)
+    names = [arm.name for arm in arms]
+    shown = terminal(compare(arms), "random")
+    assert re.search(r"^  random .*  reference  ", shown, re.M) and not re.search(r"^  exp.*  reference  ", shown, re.M)
+    assert all(said.split()[0] in name for name in names) and names[0].startswith("random ")
+    table = models(compare(arms)).set_index("strategy")
+    other = next(name for name in names if name.startswith("condition"))
+    assert table.loc[other, "p"].isna().all()  # no random run is like it
+    assert table.loc[[name for name in names if name.startswith("experiment")], "p"].notna().all()
+
+
+def test_other_options_are_part_of_the_name_and_compared_among_their_like(tmp_path: Path) -> None:
+    def conv(config: dict[str, Any]) -> None:
+        config["model"]["_target_"] = "Conv"
+
+    make_sweep(tmp_path / "mlp", EFFECTS)
+    make_sweep(tmp_path / "conv", EFFECTS, change=conv, key=1)
+    table = models(table_of(tmp_path / "mlp", tmp_path / "conv"))
+    alone = models(table_of(tmp_path / "conv"))
+    mine = table[table["strategy"] == "experiment model._target_=Conv"]
+    np.testing.assert_array_equal(mine["p"], alone.loc[alone["strategy"] == "experiment", "p"])
+
+
+def test_knobs_that_vary_tell_the_arms_of_one_strategy_apart(tmp_path: Path) -> None:
+    make_sweep(tmp_path, {"random": {"probe": 0.5}})
+    for leaky in (0.0, 0.25):
+        axes = {"experiment": {**AXES["experiment"]["experiment"], "leaky": leaky}}
+        for seed in range(5):
+            make_run(tmp_path / f"experiment-leaky{leaky}-s{seed}", axes, seed, {"probe": 0.5})
+    arms = arms_of(read_runs([tmp_path])[0])
+    assert [arm.name for arm in arms] == [
+        "random",
+        "experiment leaky=0.0",
+        "experiment leaky=0.25",
+    ]
+    named = models(compare(arms, reference=arms[1].name))
+    assert named["p"].isna().tolist() == [False, True, False]
+
+
+def test_scores_made_in_training_or_afterwards_are_alike_if_made_in_the_same_way(tmp_path: Path) -> None:
+    def in_training(config: dict[str, Any]) -> None:
+        config["evaluation"] = {"_target_": "cellcohort.evaluation.Evaluation", "max_cells": 50, "seed": 0}
+
+    how = {"evaluation.max_cells": 50, "evaluation.seed": 0, "evaluation.checkpoint": "last"}
+    make_run(tmp_path / "a", AXES["random"], 0, EFFECTS["random"], change=in_training)
+    make_run(tmp_path / "b", AXES["random"], 1, EFFECTS["random"], how=how)
+    (arm,) = arms_of(read_runs([tmp_path])[0])
+    assert sorted(arm.runs) == [0, 1] and arm.name == "random"
+
+
+@pytest.mark.parametrize("scored", ["last", "best"])
+def test_how_checkpoints_are_made_counts_only_where_the_last_is_not_what_is_scored(tmp_path: Path, scored: str) -> None:
+    def by_steps(config: dict[str, Any]) -> None:
+        config["checkpoint"] |= {"every_n_train_steps": 100, "monitor": None}
+        config["logger"] = {"wandb": {"project": "mine"}}
+
+    how = {"evaluation.checkpoint": scored}
+    make_run(tmp_path / "a", AXES["random"], 0, EFFECTS["random"], how=how)
+    make_run(tmp_path / "b", AXES["random"], 1, EFFECTS["random"], how=how, change=by_steps)
+    arms = arms_of(read_runs([tmp_path])[0])
+    names = ["random checkpoint.monitor=val/loss checkpoint.every_n_train_steps=None",
+             "random checkpoint.monitor=None checkpoint.every_n_train_steps=100"]  # fmt: skip
+    assert [arm.name for arm in arms] == (["random"] if scored == "last" else names)
+
+
+def test_two_runs_of_one_seed_are_refused(tmp_path: Path) -> None:
+    make_sweep(tmp_path, EFFECTS)
+    make_run(tmp_path / "again", AXES["random"], 0, EFFECTS["random"])
+    with pytest.raises(ValueError, match=r"again and .*random-s0 are both random with seed 0|random-s0 and .*again"):
+        arms_of(read_runs([tmp_path])[0])
+
+
+def test_without_the_reference_there_is_no_difference_and_that_is_said(tmp_path: Path) -> None:
+    table = table_of(make_sweep(tmp_path, {name: EFFECTS[name] for name in ("experiment", "temporal")}))
+    assert table["difference"].isna().all()
+    with pytest.raises(ValueError, match=r"there is no strategy 'randon'; there are: experiment, temporal"):
+        table_of(tmp_path, reference="randon")
+    assert any("No runs of 'random'" in remark for remark in remarks(table, "random", []))
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("finished", "did not finish"),
+        ("scores.csv", "scripts/evaluate.py run="),
+        ("composition.parquet", "no composition"),
+    ],
+)
+def test_a_run_that_is_not_whole_is_named_and_left_out(tmp_path: Path, missing: str, said: str) -> None:
+    make_sweep(tmp_path, EFFECTS)
+    (tmp_path / "temporal-s3" / missing).unlink()
+    runs, (left_out,) = read_runs([tmp_path])
+    assert len(runs) == 14 and left_out.directory.name == "temporal-s3" and said in left_out.reason
+    assert any(
+        "temporal-s3" in remark and said in remark for remark in remarks(table_of(tmp_path), "random", [left_out])
+    )
+
+
+def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
+    for place, said in ((tmp_path, "holds no run"), (tmp_path / "nowhere", "is not there")):
+        with pytest.raises(FileNotFoundError, match=said):
+            read_runs([place])
+
+
+def test_the_script_prints_the_table_and_leaves_it_as_csv_and_markdown(tmp_path: Path, call: Call) -> None:
+    make_sweep(tmp_path / "sweep", EFFECTS, higher=LOWER)
+    (tmp_path / "sweep" / "temporal-s4" / "finished").unlink()
+    printed = call(tmp_path / "sweep")
+    place = tmp_path / "sweep" / "comparison"
+    assert printed.splitlines()[-1] == f"comparison: {place}"
+    assert "mixing (lower is better)" in printed and "temporal-s4: did not finish" in printed
+    written = pd.read_csv(place / "scores.csv", keep_default_na=False, na_values={"p": [""]})
+    assert written["verdict"].tolist() == table_of(tmp_path / "sweep")["verdict"].tolist()
+    assert (place / "scores.md").read_text().count("| probe") == 5
+    call(tmp_path / "sweep")  # its own output is no run
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "sweep", {"random": {"probe": 0.5}}, seeds=1)
+    script = Path(__file__).parents[2] / "scripts" / "compare.py"
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, str(script), str(tmp_path / "sweep"), "--no-umap"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "comparison: drawing pictures\n")
+    assert (tmp_path / "sweep" / "comparison" / "report.html").exists()
+
+
+@pytest.mark.parametrize(("installed", "flags"), [(True, []), (True, ["--no-umap"]), (False, [])])
+def test_umap_is_announced_only_where_it_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    installed: bool, flags: list[str],
+) -> None:  # fmt: skip
+    make_sweep(tmp_path / "sweep", {"random": {"probe": 0.5}}, seeds=1)
+    monkeypatch.setattr("cellcohort.comparison.maps.has_umap", lambda: installed)
+    monkeypatch.setattr("cellcohort.comparison.maps.umap", lambda embeddings: embeddings[:, :2])
+    monkeypatch.setattr(sys, "argv", ["compare.py", str(tmp_path / "sweep"), *flags])
+    runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "compare.py"), run_name="__main__")
+    assert ("UMAP among them, which takes longest (--no-umap" in capsys.readouterr().err) == (installed and not flags)
+
+
+def test_the_script_says_what_is_wrong_in_one_line(tmp_path: Path, call: Call) -> None:
+    with pytest.raises(SystemExit, match=r"error: .*nowhere is not there"):
+        call(tmp_path / "nowhere")

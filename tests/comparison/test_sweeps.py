@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import submitit
+import yaml
+from hydra.core.utils import JobReturn, JobStatus
+
+import wandb_file
+from cellcohort.composition.log import Ledger, read_about
+from cellcohort.runtime.run import Run
+from hydra_plugins.cellcohort_sweeps.sweeper import Job, launched
+
+Train = Callable[..., Path]
+Start = Callable[..., subprocess.CompletedProcess[str]]
+ONLY_TRAIN = ("evaluation=none", "trainer.max_epochs=1")
+
+
+@pytest.fixture
+def sweep(train: Train, tmp_path: Path) -> Callable[..., Path]:
+    """``sweep(*arguments)``: the directory of a sweep of quick jobs, always the same one."""
+
+    def run(*arguments: str) -> Path:
+        train("-m", *ONLY_TRAIN, "hydra.sweep.dir=sweep", *arguments)
+        return tmp_path / "sweep"
+
+    return run
+
+
+@pytest.fixture
+def start(quick: tuple[str, ...], tmp_path: Path) -> Start:
+    """``start(*arguments)``: scripts/train.py in a process of its own."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        script = Path(__file__).parents[2] / "scripts" / "train.py"
+        command = [sys.executable, str(script), *arguments, *quick, *ONLY_TRAIN, "hydra.sweep.dir=sweep"]
+        settings = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
+        return subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=300)
+
+    return run
+
+
+def times(directory: Path) -> dict[str, int]:
+    """When each job of a sweep finished."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in directory.glob("*/finished")}
+
+
+def test_a_finished_job_is_skipped_whatever_its_place_in_the_sweep(sweep: Callable[..., Path]) -> None:
+    first = times(sweep("sampler=random,[experiment_aware,temporal]"))
+    assert set(first) == {"random-s0", "experiment-temporal-s0"}
+    more = times(sweep("sampler=[experiment_aware,temporal],temporal", "seed=0"))
+    assert set(more) == {*first, "temporal-s0"}
+    assert {name: more[name] for name in first} == first
+    assert times(sweep("sampler=random,temporal")) == more
+
+
+def test_lists_can_be_values_of_a_sweep(sweep: Callable[..., Path]) -> None:
+    directory = sweep("sampler=random", "data.tau_hours=[0.5,1.0],[0.5,2.0]")
+    files = directory.glob("*/config.yaml")
+    taus = {file.parent.name: yaml.safe_load(file.read_text())["data"]["tau_hours"] for file in files}
+    assert taus == {"random-s0-tau_hours0.5_1.0": [0.5, 1.0], "random-s0-tau_hours0.5_2.0": [0.5, 2.0]}
+
+
+def test_a_failed_job_is_named_does_not_stop_others_and_is_done_again(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = "trainer.gradient_clip_val=wrong,1.0"
+    with pytest.raises(SystemExit) as stop:
+        sweep("sampler=random,temporal", wrong)
+    said = capsys.readouterr().err
+    assert stop.value.code == 1
+    assert "2 of 4 jobs failed" in said and "hydra.sweep.dir=sweep" in said
+    for name in ("random-s0-gradient_clip_valwrong", "temporal-s0-gradient_clip_valwrong"):
+        (line,) = [line for line in said.splitlines() if line.startswith(f"  {name}: ")]
+        assert "TypeError" in line and f"traceback: sweep/{name}/error-rank0.txt" in said
+        assert "Traceback" in (tmp_path / "sweep" / name / "error-rank0.txt").read_text()
+    good = times(tmp_path / "sweep")
+    assert set(good) == {"random-s0-gradient_clip_val1.0", "temporal-s0-gradient_clip_val1.0"}
+    with pytest.raises(SystemExit):
+        sweep("sampler=random,temporal", wrong)
+    said = capsys.readouterr().err
+    assert "2 of 2 jobs failed" in said and times(tmp_path / "sweep") == good
+    aside = {path.name for path in (tmp_path / "sweep" / "unfinished").iterdir()}
+    assert aside == {"random-s0-gradient_clip_valwrong-1", "temporal-s0-gradient_clip_valwrong-1"}
+
+
+def test_finished_jobs_of_other_options_are_not_taken_for_these(
+    sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep("sampler=random", "seed=0")
+    with pytest.raises(SystemExit):
+        sweep("sampler=random", "seed=0", "module.projection=8")
+    assert "other options" in capsys.readouterr().err
+
+
+def finished_with(sweep: Path, world_size: int) -> None:
+    """A finished job of a sweep that ran in so many processes."""
+    directory = sweep / "random-s9"
+    directory.mkdir(parents=True)
+    ledger = Ledger(directory, [], {"world_size": world_size})
+    ledger.add(0, 0, [0], [[None] * 2], np.zeros((1, 2, 0)))
+    ledger.close()
+    (directory / "finished").write_text("a digest")
+
+
+@pytest.mark.parametrize(
+    ("before", "way", "now", "remedy"),
+    [
+        (2, [], 1, "with hydra/launcher=torchrun hydra.launcher.nproc_per_node=2"),
+        (1, ["hydra/launcher=torchrun"], 2, "without hydra/launcher=torchrun"),
+    ],
+)
+def test_a_sweep_does_not_go_on_with_another_number_of_processes(
+    sweep: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    before: int,
+    way: list[str],
+    now: int,
+    remedy: str,
+) -> None:
+    finished_with(tmp_path / "sweep", before)
+    with pytest.raises(SystemExit):
+        sweep("sampler=random", "seed=0", *way)
+    said = capsys.readouterr().err
+    assert f"jobs of world size {before} (random-s9)" in said and f"world size {now}," in said and remedy in said
+    assert set(times(tmp_path / "sweep")) == {"random-s9"}
+
+
+def test_a_number_of_processes_that_cannot_be_told_is_refused(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        sweep("sampler=random,temporal", "hydra/launcher=torchrun", "hydra.launcher.nproc_per_node=many")
+    assert "hydra.launcher.nproc_per_node=many: " in capsys.readouterr().err
+    assert not list((tmp_path / "sweep").glob("*/config.yaml"))
+
+
+def test_a_sweep_goes_on_with_the_number_of_processes_that_it_has(sweep: Callable[..., Path], tmp_path: Path) -> None:
+    finished_with(tmp_path / "sweep", 1)
+    assert set(times(sweep("sampler=random", "seed=0"))) == {"random-s9", "random-s0"}
+
+
+def test_a_job_that_a_cluster_begins_again_is_done_from_its_start(
+    sweep: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SLURM stops a job while it runs and begins it again, without the sweep being asked."""
+    inside = Run.__enter__
+    left = tmp_path / "sweep" / "random-s0" / "config.yaml"
+
+    def stopped_before(run: Run) -> Run:
+        left.write_text("what the first start left")
+        return inside(run)
+
+    monkeypatch.setattr(Run, "__enter__", stopped_before)
+    with pytest.raises(SystemExit):
+        sweep("sampler=random", "seed=0")
+    assert "random-s0 holds a run already" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "sweep")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert set(times(sweep("sampler=random", "seed=0"))) == {"random-s0"}
+    aside = tmp_path / "sweep" / "unfinished" / "random-s0-1" / "config.yaml"
+    assert aside.read_text() == "what the first start left" and "batch_sampler" in left.read_text()
+
+
+def test_a_sweep_is_not_started_twice_at_once(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep").mkdir()
+    with open(tmp_path / "sweep" / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit):
+            sweep("sampler=random,temporal")
+    assert "is running already" in capsys.readouterr().err
+    assert times(tmp_path / "sweep") == {}
+
+
+def test_jobs_that_would_share_a_directory_are_refused(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        sweep("sampler=random,temporal", "run_name=mine")
+    assert "are called mine" in capsys.readouterr().err
+    assert times(tmp_path / "sweep") == {}
+
+
+def wandb_runs(sweep: Path) -> dict[str, str]:
+    """Name and group of the one W&B run of each job."""
+    runs: list[Any] = []
+    for file in sorted(sweep.glob("*/wandb/offline-run-*/*.wandb")):
+        runs += wandb_file.of(wandb_file.records(file), "run")[:1]
+    return {run.display_name: run.run_group for run in runs}
+
+
+def test_jobs_are_one_group_to_wandb(sweep: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_RUN_GROUP", raising=False)
+    assert wandb_runs(sweep("sampler=random,temporal", "logger=wandb")) == {
+        "random-s0": "sweep",
+        "temporal-s0": "sweep",
+    }
+    assert "WANDB_RUN_GROUP" not in os.environ
+
+
+def test_two_jobs_at_once_have_a_run_each(start: Start, tmp_path: Path) -> None:
+    done = start("-m", "sampler=random,temporal", "logger=wandb", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    assert done.returncode == 0, done.stderr
+    assert set(times(tmp_path / "sweep")) == {"random-s0", "temporal-s0"}
+    assert wandb_runs(tmp_path / "sweep") == {"random-s0": "sweep", "temporal-s0": "sweep"}
+
+
+def test_each_job_can_have_a_torchrun_of_its_own(start: Start, tmp_path: Path) -> None:
+    """One of the two jobs fails."""
+    arguments = [
+        "-m",
+        "sampler=random",
+        "trainer.gradient_clip_val=wrong,1.0",
+        "logger=none",
+        "hydra/launcher=torchrun",
+    ]
+    done = start(*arguments)
+    assert done.returncode == 1 and "1 of 2 jobs failed" in done.stderr, done.stderr
+    assert "random-s0-gradient_clip_valwrong: RuntimeError: torchrun ended with exit code 1" in done.stderr
+    assert set(times(tmp_path / "sweep")) == {"random-s0-gradient_clip_val1.0"}
+    assert read_about(tmp_path / "sweep" / "random-s0-gradient_clip_val1.0")["world_size"] == 2
+
+
+def test_jobs_can_be_given_to_submitit(start: Start, tmp_path: Path) -> None:
+    done = start("-m", "sampler=random,temporal", "logger=none", "hydra/launcher=submitit_local")
+    assert done.returncode == 0, done.stderr
+    assert set(times(tmp_path / "sweep")) == {"random-s0", "temporal-s0"}
+    steps = [len(pd.read_csv(path)) for path in (tmp_path / "sweep").glob("*/metrics.csv")]
+    assert len(steps) == 2 and min(steps) > 0
+
+
+def failures(launch: Callable[[list[list[str]]], list[JobReturn]], names: str, directory: Path) -> dict[str, str]:
+    """The errors of jobs that failed, with a launcher that does `launch`."""
+
+    class Launcher:
+        def launch(self, job_overrides: list[list[str]], initial_job_idx: int) -> list[JobReturn]:
+            return launch(job_overrides)
+
+    _, failed = launched(Launcher(), [Job(name, [name], "") for name in names], directory)
+    return {name: str(error) for name, error in failed.items()}
+
+
+def test_a_job_that_a_cluster_killed_leaves_the_others(tmp_path: Path) -> None:
+    """The launcher asks job after job for its result, as that of Hydra does."""
+
+    def launch(overrides: list[list[str]]) -> list[JobReturn]:
+        executor = submitit.LocalExecutor(tmp_path)
+        jobs = [executor.submit(os.abort), executor.submit(JobReturn, status=JobStatus.COMPLETED)]
+        return [job.results()[0] for job in jobs]
+
+    failed = failures(launch, "ab", tmp_path)
+    assert set(failed) == {"a"} and "has not produced any output" in failed["a"]
+
+
+def test_jobs_that_were_not_begun_when_a_worker_died_are_begun_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def launch(overrides: list[list[str]]) -> list[JobReturn]:
+        asked.append("".join(name for (name,) in overrides))
+        for (name,) in overrides:
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "config.yaml").touch()
+            if name == "b":
+                raise RuntimeError("a worker was killed")
+            (tmp_path / name / "finished").touch()
+        return [JobReturn(status=JobStatus.COMPLETED) for _ in overrides]
+
+    assert failures(launch, "abcd", tmp_path) == {"b": "a worker was killed"}
+    assert asked == ["abcd", "cd"]
+
+
+def test_jobs_that_ran_beside_one_that_was_killed_are_done_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def launch(overrides: list[list[str]]) -> list[JobReturn]:
+        names = [name for (name,) in overrides]
+        asked.append("".join(names))
+        for name in names[:2]:  # two at once
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "config.yaml").touch()
+        if "b" in names:
+            raise RuntimeError("a worker was killed")
+        for name in names:
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "finished").touch()
+        return [JobReturn(status=JobStatus.COMPLETED) for _ in overrides]
+
+    assert failures(launch, "abcd", tmp_path) == {"b": "a worker was killed"}
+    assert asked == ["abcd", "cd", "a", "b"] and set(times(tmp_path)) == {"a", "c", "d"}
+    assert {path.name for path in (tmp_path / "unfinished").iterdir()} == {"a-1", "b-1"}
+
+
+def test_a_launcher_that_begins_nothing_is_not_asked_again(tmp_path: Path) -> None:
+    def launch(overrides: list[list[str]]) -> list[JobReturn]:
+        raise ValueError("no such queue")
+
+    assert failures(launch, "ab", tmp_path) == {"a": "no such queue", "b": "no such queue"}

@@ -1,0 +1,629 @@
+"""A store holds the rows of its source, each once, in the order asked for; or it is not there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import runpy
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import annbatch
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from dask.distributed import LocalCluster
+from scipy import sparse
+
+from cellcohort.data.timelapse import load_timelapse
+from cellcohort.datasets.stored.store import Store
+from cellcohort.preparation import plan as plans
+from cellcohort.preparation import prepare, stored_order
+from cellcohort.preparation import workers as preparation_workers
+from cellcohort.sources.anndata import AnnDataFiles
+from cellcohort.sources.planted import Planted
+from cellcohort.sources.timelapse import Patches
+from plates import two_plates
+from stores import FEATURES, QUIET, cells, dense, prepared, write
+
+pytestmark = QUIET
+ROOT = Path(__file__).parents[2]
+REAL = ROOT.parent / "shared" / "data" / "bodenmiller_cytof" / "bodenmiller.h5ad"
+SMALL = {"chunk_rows": 16, "shard_rows": 64, "dataset_rows": 256}
+
+
+def content(store: Path) -> dict[str, str]:
+    """Checksum of every file."""
+    files = [file for file in store.rglob("*") if file.is_file()]
+    return {str(file.relative_to(store)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.mark.parametrize("stored_sparse", [False, True])
+@pytest.mark.parametrize("suffix", [".h5ad", ".zarr"])
+def test_every_row_is_that_of_its_source_and_there_once(tmp_path: Path, stored_sparse: bool, suffix: str) -> None:
+    one, two = cells(400, 0, stored_sparse), cells(300, 1, stored_sparse)
+    two.obs["condition"] = two.obs["condition"].cat.reorder_categories(["mock", "drug"])  # other codes, same labels
+    two = two[:, FEATURES[::-1]].copy()
+    files = [write(one, tmp_path / f"one{suffix}"), write(two, tmp_path / f"two{suffix}")]
+    store = prepare(AnnDataFiles(str(tmp_path / f"*{suffix}")), tmp_path / "out.zarr", **SMALL)
+    obs, inputs = store.obs(), store.read(0, len(store))
+    assert store.sparse == stored_sparse and len(obs) == 700 and len(store.arrays) == 3
+    if stored_sparse:
+        assert len({array.group["indices"].dtype for array in store.arrays}) == 1
+    sources = {str(files[0]): one, str(files[1]): two[:, FEATURES].copy()}
+    assert len(obs.groupby(["source_file", "source_row"], observed=True)) == 700
+    for file, rows in obs.groupby("source_file", observed=True):
+        adata = sources[str(file)]
+        assert np.array_equal(inputs[rows.index], dense(adata.X)[rows.source_row])
+        for column in ("experiment", "condition", "hours", "track"):
+            assert (
+                rows[column].astype(object).to_numpy() == adata.obs[column].astype(object).to_numpy()[rows.source_row]
+            ).all()
+
+
+def test_strata_follow_each_other_and_are_shuffled_inside(tmp_path: Path) -> None:
+    obs = cells().obs.assign(row=np.arange(700))
+    order, sizes = stored_order(obs, ["experiment", "condition"], seed=3)
+    laid = obs.iloc[order]
+    label = laid.experiment.astype(str) + laid.condition.astype(str)
+    assert (label != label.shift()).sum() == len(sizes) == 6
+    assert sorted(order) == list(range(700)) and sum(sizes.values()) == 700
+    largest = order[label == label.mode()[0]]
+    assert abs(np.corrcoef(largest, np.arange(len(largest)))[0, 1]) < 0.2
+    assert not np.array_equal(order, stored_order(obs, ["experiment", "condition"], seed=4)[0])
+    assert np.array_equal(order, stored_order(obs, ["experiment", "condition"], seed=3)[0])
+
+
+def test_groups_stay_together_in_their_own_order() -> None:
+    obs = cells().obs.assign(experiment="a", condition="mock")
+    order, _ = stored_order(obs, ["experiment"], together="track")
+    track = obs.track.to_numpy()[order]
+    assert (track[1:] != track[:-1]).sum() == len(set(track)) - 1
+    assert (np.diff(order)[track[1:] == track[:-1]] == 1).all() and not np.array_equal(order, np.arange(700))
+
+
+def test_annbatch_reads_a_store_as_its_own_collection(tmp_path: Path) -> None:
+    store = prepared(tmp_path)
+    loader = annbatch.Loader(chunk_size=16, preload_nchunks=8, batch_size=64, preload_to_gpu=False)
+    loader.use_collection(annbatch.DatasetCollection(store.path, mode="r"))
+    read = list(loader)
+    assert np.array_equal(np.concatenate([batch["X"] for batch in read]), store.read(0, 700))
+    assert list(pd.concat([batch["obs"] for batch in read]).source_row) == list(store.obs().source_row)
+
+
+def test_chunks_and_files_are_as_asked(tmp_path: Path) -> None:
+    store = prepared(tmp_path)
+    assert [array.chunks[0] for array in store.arrays] == [16, 16, 16]
+    assert [array.shards[0] for array in store.arrays] == [64, 64, 64] and list(store.ends) == [256, 512, 700]
+    assert not (tmp_path / "cells.partial").exists()
+
+
+def test_rows_are_taken_in_any_order_and_repeated(tmp_path: Path) -> None:
+    store = prepared(tmp_path, stored_sparse=True)
+    rows = np.random.default_rng(0).integers(0, 700, 300)
+    assert np.array_equal(store.take(rows), store.read(0, 700)[rows])
+    assert store.take(rows[:0]).shape == (0, 7)
+
+
+KILLED = """
+import os, signal, sys, warnings
+from pathlib import Path
+from cellcohort.preparation import plan, prepare
+from cellcohort.sources.anndata import AnnDataFiles
+
+warnings.simplefilter("ignore")
+plan.BYTES_PER_BLOCK = 4 * 7 * 200
+folder, rename = Path(sys.argv[1]), Path.rename
+for at in map(int, sys.argv[2:]):
+    left = [at]
+    def counted(self, target):  # everything becomes real by a rename
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rename(self, target)
+    child = os.fork()
+    if not child:
+        Path.rename = counted
+        sizes = {"chunk_rows": 16, "shard_rows": 64, "dataset_rows": 256}
+        prepare(AnnDataFiles(folder / "cells.h5ad"), folder / "cells.zarr", **sizes)
+        os._exit(0)
+    print("status", os.waitpid(child, 0)[1], (folder / "cells.zarr").exists(), (folder / "cells.partial").exists())
+"""
+
+
+def test_a_killed_preparation_leaves_no_store_and_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(plans, "BYTES_PER_BLOCK", 4 * 7 * 200)  # 4 blocks
+    (tmp_path / "whole").mkdir()
+    wanted = prepared(tmp_path / "whole")
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+    # while it is cut, while it is gathered, and before the last rename
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), "6", "8", "3"], capture_output=True, text=True
+    )
+    states = [line for line in killed.stdout.splitlines() if line.startswith("status")]
+    assert states == [f"status {signal.SIGKILL.value} False True"] * 3, killed.stderr
+    with pytest.raises(FileNotFoundError, match=r"cells\.partial is there: run scripts/prepare\.py again"):
+        Store(tmp_path / "cells.zarr")
+    capsys.readouterr()
+    store = prepare(source, tmp_path / "cells.zarr", **SMALL)
+    assert "going on with" in capsys.readouterr().out
+    assert np.array_equal(store.read(0, 700), wanted.read(0, 700))
+    assert list(store.obs().source_row) == list(wanted.obs().source_row)
+    names = [{name for name in content(path) if "obs" not in name} for path in (store.path, wanted.path)]
+    assert names[0] == names[1]  # nothing of what was stopped is left in it
+
+
+def test_what_is_there_already_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+
+    def failing(*arguments: Any) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr("cellcohort.preparation.tasks._write", failing)
+        prepare(source, tmp_path / "out.zarr", **SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(AnnDataFiles, "read", failing)  # the source was read through before
+        store = prepare(source, tmp_path / "out.zarr", **SMALL)
+    before = content(store.path)
+    with monkeypatch.context() as patch:
+        patch.setattr("cellcohort.preparation.prepare._work", failing)
+        prepare(source, tmp_path / "out.zarr", **SMALL)
+        for options, said in (
+            ({"seed": 1, "together": "track"}, "has changed: together: null -> track, seed: 0 -> 1 (then -> now)"),
+            ({"shard_rows": 128}, "has changed: shard_rows: 64 -> 128 (then"),
+            ({"dataset_rows": 128}, "has changed: dataset_rows: 256 -> 128 (then"),
+            ({"group_by": ["experiment"]}, "has changed: group_by: [experiment, condition] -> [experiment] (then"),
+        ):
+            with pytest.raises(ValueError, match=re.escape(said) + r".*prepare\.out.* or delete .*out\.zarr to"):
+                prepare(source, tmp_path / "out.zarr", **{**SMALL, **options})
+        adata = cells(seed=1)
+        adata.layers["log"] = adata.X
+        write(adata, tmp_path / "cells.h5ad")
+        file = re.escape(str((tmp_path / "cells.h5ad").resolve()))
+        said = (
+            rf"has changed: source layer: X -> layers/log, source {file}: 700 rows, state \w+ -> 700 rows, state \w+ \("
+        )
+        with pytest.raises(ValueError, match=said):
+            prepare(AnnDataFiles(tmp_path / "cells.h5ad", "log"), tmp_path / "out.zarr", **SMALL)
+    assert content(store.path) == before
+
+
+def test_a_column_of_numbers_in_one_file_and_text_in_another_is_refused(tmp_path: Path) -> None:
+    text = cells()
+    text.obs["hours"] = text.obs["hours"].astype(str)
+    paths = [write(cells(), tmp_path / "a.h5ad"), write(text, tmp_path / "b.h5ad")]
+    with pytest.raises(ValueError, match=r"'hours' has numbers in .*a\.h5ad, but .* in .*b\.h5ad; write it"):
+        prepare(AnnDataFiles(paths), tmp_path / "out.zarr", **SMALL)
+
+
+def test_work_of_other_options_is_kept_until_it_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+
+    def failing(*arguments: Any) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr("cellcohort.preparation.tasks._write", failing)
+        prepare(source, tmp_path / "out.zarr", **SMALL)
+    left = sorted((tmp_path / "out.partial").rglob("*"))
+    with pytest.raises(ValueError, match=r"out\.partial holds work on out\.zarr that was stopped, with other options"):
+        prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
+    assert sorted((tmp_path / "out.partial").rglob("*")) == left
+    shutil.rmtree(tmp_path / "out.partial")
+    store = prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
+    (tmp_path / "clean").mkdir()
+    assert np.array_equal(store.read(0, 700), prepared(tmp_path / "clean", seed=1).read(0, 700))
+
+
+def test_two_preparations_of_one_store_do_not_mix(tmp_path: Path) -> None:
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+    (tmp_path / "out.partial").mkdir()
+    with open(tmp_path / "out.partial" / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RuntimeError, match=r"another process prepares out\.zarr"):
+            prepare(source, tmp_path / "out.zarr", **SMALL)
+    (tmp_path / "mine.partial").mkdir()
+    (tmp_path / "mine.partial" / "thesis.txt").write_text("all of it")
+    with pytest.raises(ValueError, match="is in the way"):
+        prepare(source, tmp_path / "mine.zarr", **SMALL)
+    assert (tmp_path / "mine.partial" / "thesis.txt").read_text() == "all of it"
+    (tmp_path / "mine.partial").rename(tmp_path / "elsewhere")
+    (tmp_path / "mine.partial").write_text("all of it")
+    with pytest.raises(ValueError, match="is in the way"):
+        prepare(source, tmp_path / "mine.zarr", **SMALL)
+
+
+def test_what_a_preparation_did_not_write_is_not_to_be_deleted(tmp_path: Path) -> None:
+    path = write(cells(), tmp_path / "cells.zarr")
+    with pytest.raises(ValueError, match="was not written by a preparation; name another out") as refused:
+        prepare(AnnDataFiles(path), path, **SMALL)
+    assert "delete" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
+def test_a_source_that_was_written_anew_is_another_one(tmp_path: Path, name: str) -> None:
+    path = write(cells(60), tmp_path / name)
+    before = AnnDataFiles(path).fingerprint
+    assert AnnDataFiles(path).fingerprint == before
+    if name.endswith("zarr"):
+        zarr.open_group(path)["X"][3] = 7.0  # in a chunk, while all that describes the array stays
+    else:
+        write(cells(60, seed=1), path)
+    assert AnnDataFiles(path).fingerprint != before
+
+
+def test_patches_of_images_that_were_written_anew_are_others(tmp_path: Path) -> None:
+    collection = two_plates(tmp_path)
+
+    def fingerprint(**options: Any) -> str:
+        return Patches(load_timelapse(collection, patch=(1, 16, 16), **options)).fingerprint
+
+    before = fingerprint()
+    assert fingerprint() == before and fingerprint(normalise="none") != before
+    last = max(file for file in (tmp_path / "two.zarr" / "B").rglob("*") if file.is_file() and file.name.isdigit())
+    os.utime(last, ns=(1, 1))
+    assert fingerprint() != before
+
+
+def test_how_other_patches_were_made_is_told(tmp_path: Path) -> None:
+    collection, patch = two_plates(tmp_path), (1, 16, 16)
+    prepare(Patches(load_timelapse(collection, patch=patch)), tmp_path / "out.zarr", **SMALL)
+    with pytest.warns(UserWarning, match="border='drop' left out"):
+        dropped = load_timelapse(collection, patch=patch, border="drop")
+    plain = load_timelapse(collection, patch=patch, normalise="none")
+    for made, said in ((plain, "source normalise: position -> none"), (dropped, "source border: clamp -> drop")):
+        with pytest.raises(ValueError, match=rf"What has changed: .*{said}.*\(then -> now\)"):
+            prepare(Patches(made), tmp_path / "out.zarr", **SMALL)
+
+
+def test_strata_that_are_many_are_not_all_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+    prepare(source, tmp_path / "out.zarr", ["track"], **SMALL)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].endswith("in 100 strata") and said[41].strip() == "and 60 more" and len(said) < 45
+
+
+def test_one_stratum_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(AnnDataFiles(write(cells(), tmp_path / "cells.h5ad")), tmp_path / "out.zarr", [], **SMALL)
+    assert capsys.readouterr().out.splitlines()[0].endswith("in 1 stratum")
+
+
+def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
+        store = prepare(source, tmp_path / "out.zarr", **SMALL, cluster=cluster.scheduler_address)
+    (tmp_path / "here").mkdir()
+    assert np.array_equal(store.read(0, 700), prepared(tmp_path / "here").read(0, 700))
+
+
+def test_a_cluster_that_cannot_work_is_told_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = AnnDataFiles(write(cells(60), tmp_path / "cells.h5ad"))
+    monkeypatch.setattr(preparation_workers, "WAIT_SECONDS", 1)
+    with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+        address = cluster.scheduler_address
+        said = rf"cluster={address}: the Dask scheduler there has 0 workers; 1 was waited for, for 1 seconds\. Start"
+        with pytest.raises(ValueError, match=said):
+            prepare(source, tmp_path / "out.zarr", **SMALL, cluster=address)
+    with socket.socket() as taken:  # and does not listen
+        taken.bind(("127.0.0.1", 0))
+        for nobody in (f"tcp://127.0.0.1:{taken.getsockname()[1]}", "node8786"):
+            with pytest.raises(ValueError, match=rf"cluster={nobody}: no Dask scheduler answers there .*prepare\.clus"):
+                prepare(source, tmp_path / "out.zarr", **SMALL, cluster=nobody)
+    assert len(prepare(source, tmp_path / "out.zarr", **SMALL)) == 60
+
+
+def test_patches_keep_their_axes(tmp_path: Path) -> None:
+    patches = np.random.default_rng(0).random((90, 2, 1, 8, 8)).astype(np.float32)
+    adata = cells(90)
+    table = SimpleNamespace(
+        hours=adata.obs.hours.to_numpy(),
+        has=lambda name: name in ("experiment", "condition", "track"),
+        column=lambda name: SimpleNamespace(
+            codes=adata.obs[name].astype("category").cat.codes.to_numpy(),
+            labels=tuple(adata.obs[name].astype("category").cat.categories),
+        ),
+    )
+    whole: Any = SimpleNamespace(shape=(2, 1, 8, 8), cells=table, recorded=lambda positions: patches[positions])
+    whole.every_cell = lambda: whole
+    source = Patches(whole)
+    store = prepare(
+        source, tmp_path / "out.zarr", ["experiment"], together="track", chunk_rows=8, shard_rows=16, cluster=None
+    )
+    obs = store.obs()
+    assert store.shape == (2, 1, 8, 8) and store.arrays[0].chunks == (8, 2, 1, 8, 8)
+    assert np.array_equal(store.read(0, 90), patches[obs.source_row])
+    assert (obs.hours.to_numpy() == table.hours[obs.source_row]).all()
+
+
+def broken(tmp_path: Path, kind: str) -> Path:
+    """A file of cells with something wrong in it."""
+    import h5py  # type: ignore[import-untyped]
+
+    path = write(cells(60), tmp_path / "cells.h5ad")
+    with h5py.File(path, "r+") as file:
+        if kind == "obs is shorter":
+            shortened = file["X"][:]
+            del file["X"]
+            file["X"] = np.concatenate([shortened, shortened[:3]])
+        elif kind == "obs is longer":
+            shortened = file["X"][:50]
+            del file["X"]
+            file["X"] = shortened
+        elif kind == "no obs":
+            del file["obs"]
+        elif kind == "NaN":
+            file["X"][5, 2] = np.nan
+        elif kind == "no columns":
+            del file["X"], file["var"]
+            anndata.io.write_elem(file, "X", np.empty((60, 0), np.float32))
+            anndata.io.write_elem(file, "var", pd.DataFrame(index=pd.Index([], dtype=str)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("obs is shorter", "X has 63 rows and 7 columns, but obs has 60 rows"),
+        ("obs is longer", "X has 50 rows and 7 columns, but obs has 60 rows"),
+        ("no obs", "has no obs or no var, only"),
+        ("NaN", r"cells\.h5ad: 1 value missing or infinite, in rows 5 of X; fill"),
+        ("no columns", "X has no columns, so there is nothing to store"),
+    ],
+)
+def test_what_is_wrong_with_a_source_is_said(tmp_path: Path, kind: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        prepare(AnnDataFiles(broken(tmp_path, kind)), tmp_path / "out.zarr", **SMALL)
+    assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize("stored_sparse", [False, True])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.nan, "2 values missing or infinite, in rows 5, 9 of X"),
+        (2**24 + 1, r"2 values that 32 bits would round, .* in rows 5, 9 of X; scale them"),
+        (2**24 + 2, ""),
+    ],
+)
+def test_values_that_cannot_be_stored_are_told_by_file_and_its_own_rows(
+    tmp_path: Path, stored_sparse: bool, value: float, said: str
+) -> None:
+    write(cells(30, 0, stored_sparse), tmp_path / "a.h5ad")
+    wrong = dense(cells(30, 1).X).astype(np.float32 if np.isnan(value) else np.int64)
+    wrong[[5, 9], 3] = value
+    adata = anndata.AnnData(sparse.csr_matrix(wrong) if stored_sparse else wrong, cells(30, 1).obs, cells(30, 1).var)
+    write(adata, tmp_path / "b.h5ad")
+    source = AnnDataFiles(str(tmp_path / "*.h5ad"))
+    if said:
+        with pytest.raises(ValueError, match=r"b\.h5ad: " + said):
+            prepare(source, tmp_path / "out.zarr", **SMALL)
+    else:
+        stored = prepare(source, tmp_path / "out.zarr", **SMALL).read(0, 60)
+        assert (stored[:, 3] == value).sum() == 2
+
+
+def test_a_directory_of_files_is_told_from_a_file(tmp_path: Path) -> None:
+    write(cells(30), tmp_path / "one.h5ad")
+    with pytest.raises(
+        ValueError, match=r"is a directory of 1 h5ad file, such as one\.h5ad; name these, 'source.path=.*/\*\.h5ad'"
+    ):
+        AnnDataFiles(tmp_path)
+
+
+def test_files_must_have_the_same_features(tmp_path: Path) -> None:
+    write(cells(30), tmp_path / "one.h5ad")
+    write(cells(30)[:, FEATURES[:5]].copy(), tmp_path / "two.h5ad")
+    with pytest.raises(ValueError, match=r"two.h5ad has 5 features and .*one.h5ad has 7.*'gene_5'"):
+        AnnDataFiles(str(tmp_path / "*.h5ad"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"group_by": ["plate"]},
+            r"prepare\.group_by names 'plate', .* columns experiment, .* prepare\.group_by=\[\] for",
+        ),
+        ({"group_by": ["experiment", "track", "experiment"]}, r"prepare\.group_by=\[.*names 'experiment' twice; name"),
+        ({"group_by": None}, r"prepare\.group_by=None must be a list of columns; use prepare\.group_by=\[\]"),
+        ({"together": "family"}, "together names 'family', but the cells have the columns experiment"),
+        ({"chunk_rows": 24}, "a file holds whole chunks"),
+        ({"dataset_rows": 100}, "dataset_rows=100 must be a multiple of chunk_rows=16"),
+        ({"out": "cells"}, "ending in .zarr"),
+        ({"threads": 0}, "threads=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 1.5}, "seed=1.5"),
+        ({"chunk_rows": 16.0}, "chunk_rows=16.0"),
+        ({"group_by": "plate"}, r"group_by='plate' must be a list of columns; use prepare\.group_by=\[plate\]"),
+    ],
+)
+def test_options_out_of_range_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    source = AnnDataFiles(write(cells(60), tmp_path / "cells.h5ad"))
+    with pytest.raises(ValueError, match=said):
+        prepare(source, **{"out": tmp_path / "out.zarr", **SMALL, **options})
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("missing", ["error", "label"])
+@pytest.mark.parametrize("options", [{"group_by": ["experiment", "condition"]}, {"together": "condition"}])
+def test_a_column_that_only_some_files_have_is_refused(tmp_path: Path, options: dict[str, Any], missing: Any) -> None:
+    write(cells(30), tmp_path / "a.h5ad")
+    other = cells(30)
+    other.obs = other.obs.rename(columns={"condition": "Condition"})
+    write(other, tmp_path / "b.h5ad")
+    source = AnnDataFiles(str(tmp_path / "*.h5ad"))
+    said = r"names 'condition', .*in \S*b\.h5ad, as .*mean 'Condition'\? .*Condition.*all files have: experiment"
+    with pytest.raises(ValueError, match=said):
+        prepare(source, tmp_path / "out.zarr", **SMALL | {"group_by": ["experiment"], "missing": missing} | options)
+    assert len(stored_order(source.obs, ["experiment", "source_file"], columns=source.columns)[0]) == 60
+
+
+def test_cells_without_a_label_are_refused_or_a_stratum_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adata = cells(60)
+    adata.obs["condition"] = adata.obs["condition"].astype(object)
+    adata.obs.iloc[::6, adata.obs.columns.get_loc("condition")] = None
+    path = write(adata, tmp_path / "cells.h5ad")
+    line = [f"source.path={path}", "prepare.out=cells.zarr", "prepare.group_by=[condition]", "prepare.chunk_rows=16"]
+    monkeypatch.chdir(tmp_path)
+
+    def run(*more: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["scripts/prepare.py", *line, *more])
+        runpy.run_path(str(ROOT / "scripts" / "prepare.py"), run_name="__main__")
+
+    with pytest.raises(SystemExit):
+        run()
+    assert "'condition' in 10 of 60 rows" in (said := capsys.readouterr().err) and "prepare.missing=label" in said
+    with pytest.raises(ValueError, match=r"'condition' in 10 of 60 rows\. Fill or drop these rows\.$"):
+        stored_order(adata.obs, ["experiment"], together="condition", missing="label")
+    run("prepare.missing=label")
+    obs = Store(tmp_path / "cells.zarr").obs()
+    alone = np.flatnonzero(obs["condition"].isna())
+    assert len(alone) == 10 and np.ptp(alone) == 9 and " 10  missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "said"),
+    [
+        (None, ValueError, "source.path is empty"),
+        ("no/*.h5ad", FileNotFoundError, r"no such file .*\. Correct source\.path: .* pattern"),
+        ([str(ROOT / "README.md")] * 2, ValueError, "named twice"),
+        (str(ROOT / "README.md"), ValueError, "no AnnData file"),
+    ],
+)
+def test_paths_that_lead_nowhere_are_refused(path: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        AnnDataFiles(path)
+
+
+def test_a_layer_is_read_and_a_missing_one_is_refused(tmp_path: Path) -> None:
+    adata = cells(60)
+    adata.layers["doubled"] = adata.X * 2
+    path = write(adata, tmp_path / "cells.h5ad")
+    assert np.array_equal(AnnDataFiles(path, "doubled").read(0, 60), dense(adata.X) * 2)
+    with pytest.raises(ValueError, match="has no layers/halved; its layers are: doubled"):
+        AnnDataFiles(path, "halved")
+
+
+def test_planted_experiments_distort_real_cells_as_documented() -> None:
+    real, planted = AnnDataFiles(REAL), Planted(REAL, experiments=4, seed=1)
+    inputs, seen = real.read(0, 51_936).astype(np.float64), planted.read(0, 51_936)
+    of = planted.obs["experiment"]
+    assert (of.value_counts() > 12_500).all() and list(of.cat.categories) == [f"planted_{e}" for e in range(1, 5)]
+    for experiment in of.cat.categories:
+        rows = (of == experiment).to_numpy()
+        for feature in (0, 11, 22):  # one straight line for each experiment and feature
+            slope, offset = np.polyfit(inputs[rows, feature], seen[rows, feature], 1)
+            assert np.allclose(seen[rows, feature], slope * inputs[rows, feature] + offset, atol=1e-4) and slope > 0
+    assert np.array_equal(seen[100:200], planted.read(100, 200))
+    assert np.array_equal(seen, Planted(REAL, experiments=4, seed=1).read(0, 51_936))
+    assert planted.fingerprint != Planted(REAL, experiments=4, seed=2).fingerprint
+    with pytest.raises(ValueError, match="experiments=1"):
+        Planted(REAL, experiments=1)
+
+
+def test_experiments_are_not_planted_over_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has a column 'experiment' already"):
+        Planted(write(cells(60), tmp_path / "cells.h5ad"))
+
+
+def test_the_script_says_what_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(cells(200), tmp_path / "cells.h5ad")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["scripts/prepare.py", "source.path=cells.h5ad", "prepare.out=outputs/cells.zarr"])
+    runpy.run_path(str(ROOT / "scripts" / "prepare.py"), run_name="__main__")
+    *_, where, run = capsys.readouterr().out.splitlines()
+    assert where == "store: outputs/cells.zarr" and run.startswith("run: ")
+    assert len(Store(tmp_path / "outputs" / "cells.zarr")) == 200
+    assert (tmp_path / run.removeprefix("run: ") / "config.yaml").exists()
+
+
+def test_files_that_are_to_be_prepared_first_are_told_from_a_store(tmp_path: Path) -> None:
+    write(cells(20), tmp_path / "one.h5ad")
+    for path, said in ((tmp_path / "one.h5ad", "outputs/one.zarr"), (tmp_path / "*.h5ad", "outputs/cells.zarr")):
+        with pytest.raises(
+            ValueError,
+            match=r"is no store.*prepare.py source.path=.*h5ad.* prepare.out=" + said + r" 'prepare\.group_by",
+        ):
+            Store(path)
+    with pytest.raises(FileNotFoundError, match=r"no such store .*Name one that scripts/prepare\.py wrote"):
+        Store(tmp_path / "two.h5ad")
+
+
+def test_a_store_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    store = prepared(tmp_path)
+    file = sorted((store.path / "dataset_1" / "X" / "c").glob("*/0"))[1]
+    kept = file.read_bytes()
+    file.write_bytes(kept[:-10])
+    with pytest.raises(ValueError, match=rf"dataset_1/X/c/1/0 has {len(kept) - 10} bytes of {len(kept)}"):
+        Store(store.path)
+    file.unlink()
+    with pytest.raises(ValueError, match="dataset_1/X/c/1/0 is missing"):
+        Store(store.path)
+    file.write_bytes(bytes([kept[0] ^ 255]) + kept[1:])
+    with pytest.raises(RuntimeError, match="dataset_1/X/c/1/0 is corrupted"):
+        Store(store.path).read(0, 700)
+    labels = store.path / "dataset_1" / "obs" / "condition" / "codes" / "c" / "0"
+    kept = labels.read_bytes()
+    labels.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(ValueError, match="obs/condition/codes/c/0 is corrupted: labels are lost"):
+        Store(store.path).obs()
+
+
+@pytest.mark.parametrize("what", ["longer", "none"])
+def test_a_store_without_its_obs_is_refused(tmp_path: Path, what: str) -> None:
+    group = zarr.open_group(tmp_path / "store.zarr", mode="w")
+    annbatch.write_sharded(group, cells(60), key="dataset_0", shard_size=64)
+    annbatch.write_sharded(group, cells(30), key="dataset_1", shard_size=64)
+    group.update_attributes(annbatch.io.V1_ENCODING)
+    del group["dataset_1/obs"]
+    if what == "longer":
+        anndata.io.write_elem(group["dataset_1"], "obs", cells(40).obs)
+        said = "dataset_1: obs has 40 rows and the inputs have 30"
+    else:
+        said = "dataset_1 was written without its obs"
+    with pytest.raises(ValueError, match=said):
+        Store(tmp_path / "store.zarr").obs()
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    zarr.open_group(tmp_path / "empty.zarr", mode="w")
+    (tmp_path / "text.zarr").mkdir()
+    (tmp_path / "cells.partial").mkdir()
+    write(cells(30), tmp_path / "cells.h5ad")
+    for name, error, said in (
+        ("empty.zarr", ValueError, "holds no dataset_0 and no obs, but nothing"),
+        ("text.zarr", ValueError, "is no zarr group"),
+        (
+            "cells.h5ad",
+            ValueError,
+            r"data=anndata reads those.* prepare\.out=outputs/cells\.zarr .*data\.path=outputs/",
+        ),
+        ("cells.partial", ValueError, r"has not finished; run .* again, with the same options, and name .*cells\.zarr"),
+        ("gone.zarr", FileNotFoundError, "no such store"),
+    ):
+        with pytest.raises(error, match=said):
+            Store(tmp_path / name)
+
+
+def test_one_anndata_in_zarr_is_a_store_too(tmp_path: Path) -> None:
+    adata = cells(90, stored_sparse=True)
+    store = Store(write(adata, tmp_path / "cells.zarr"))
+    assert len(store) == 90 and np.array_equal(store.read(10, 50), dense(adata.X)[10:50])
+    assert os.listdir(tmp_path) == ["cells.zarr"]

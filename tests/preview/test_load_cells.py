@@ -1,0 +1,212 @@
+"""Cells without their features: the same as with them, read fast, and labels merged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+from cellcohort.data import demo, tracks
+from cellcohort.data.demo import load_demo
+from cellcohort.data.tracks import load_cells, load_tracks
+from cellcohort.datasets.positives import TrackCells
+from cellcohort.datasets.split import split
+from cellcohort.preview.cells import training_cells
+
+MAPPED = {"features": ["area"]}
+
+
+def table() -> pd.DataFrame:
+    """Two experiments with the same track ids, in no order, and a condition in three spellings."""
+    rows = [(e, c, t, k) for e in ("b", "a") for k, c in enumerate(["Gem", "GEM", "gem ", "mock"]) for t in range(9)]
+    frame = pd.DataFrame(rows, columns=["experiment", "condition", "time", "track"])
+    frame["area"], frame["dose"] = np.arange(len(frame)) * 1.5, frame["track"] % 2
+    frame["dye"] = frame["time"] * 10.0
+    return frame.sample(frac=1, random_state=0)
+
+
+def saved(tmp_path: Path, name: str = "cells.parquet", frame: pd.DataFrame | None = None) -> Path:
+    frame, path = table() if frame is None else frame, tmp_path / name
+    frame.to_parquet(path) if name.endswith(".parquet") else frame.to_csv(path, index=False)
+    return path
+
+
+def labels(cells: Any, role: str) -> list[Any]:
+    column = cells.column(role)
+    return [column.labels[code] for code in column.codes]
+
+
+@pytest.mark.parametrize("name", ["cells.parquet", "cells.csv", "cells.csv.gz"])
+@pytest.mark.parametrize("options", [{}, {"positive": "track"}, {"positive": "view"}, {"tau_hours": (2.0, 3.0)}])
+def test_they_are_those_of_the_windows_and_split_alike(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    path, mapped = saved(tmp_path, name), MAPPED | {"condition": "dose"}  # two tracks of each, so that one is held out
+    whole, bare = load_tracks(path, mapped, 30, **options), load_cells(path, mapped, 30, **options)
+    assert len(bare) == len(whole) == (72 if options.get("positive") != "track" else 64)
+    for one, other in zip(
+        (whole, *split(whole, fraction=0.3), *split(whole, by="experiment", held_out=["a"])),
+        (bare, *split(bare, fraction=0.3), *split(bare, by="experiment", held_out=["a"])),
+        strict=True,
+    ):
+        assert isinstance(other, TrackCells) and np.array_equal(one.cells.hours, other.cells.hours)
+        for role in ("experiment", "condition", "track"):
+            assert labels(one.cells, role) == labels(other.cells, role)
+
+
+def test_only_the_mapped_columns_are_read_and_those_that_axes_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    read = {"parquet": pd.read_parquet, "csv": pd.read_csv}
+    monkeypatch.setattr(pd, "read_parquet", lambda *a, **k: [asked.append(k["columns"]), read["parquet"](*a, **k)][1])
+    monkeypatch.setattr(pd, "read_csv", lambda *a, **k: [asked.append(k["usecols"]), read["csv"](*a, **k)][1])
+    for name in ("cells.parquet", "cells.csv"):
+        cells = load_cells(saved(tmp_path, name), MAPPED, 30, also=["dose", "experiment", "track", "hours"]).cells
+        assert asked.pop() == ["condition", "dose", "experiment", "time", "track"]
+        assert cells.column(["condition", "dose"]).labels[0] == ("GEM", 1) and not cells.has("area")
+
+
+def test_features_need_not_be_there_but_what_is_mapped_must(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    assert len(load_cells(path, {"features": None}, 30)) == len(load_cells(path, {"features": ["sped"]}, 30)) == 72
+    with pytest.raises(ValueError, match=r"'plate': no such column; the table has .*area, dose, dye"):
+        load_cells(path, {"experiment": "plate"}, 30)
+    with pytest.raises(ValueError, match=r"the table has no column 'dse'; it has .*dose"):
+        load_cells(path, also=["dse"], interval_minutes=30).cells.column("dse")
+    with pytest.raises(ValueError, match="no cell has a frame of its track 50 to 60 hours later"):
+        load_cells(path, MAPPED, 30, tau_hours=(50, 60))
+    dead = {"column": "dye", "above": 40, "labels": ["alive", "dead"]}
+    assert load_cells(path, {"condition": dead}, 30).cells.column("condition").labels == ("alive", "dead")
+
+
+def test_the_demo_gives_its_cells_too(tmp_path: Path) -> None:
+    bare, whole = demo.load_cells(tmp_path, founders=40), load_demo(tmp_path, founders=40)
+    assert bare.whole == whole.whole == "lineage" and labels(bare.cells, "track") == labels(whole.cells, "track")
+    assert not bare.cells.has("area") and demo.load_cells(tmp_path, founders=40, also=["area"]).cells.has("area")
+
+
+@pytest.mark.parametrize("key", ["condition", "drug"])
+def test_labels_are_merged_by_role_or_column(tmp_path: Path, key: str) -> None:
+    path = saved(tmp_path, frame=table().rename(columns={"condition": "drug"}))
+    merge = {key: {"GEM": "Gem", "gem ": "Gem"}, "dose": {1: 0}, "experiment": {"b": "a"}}
+    before = load_cells(path, {"condition": "drug"}, 30, also=["dose"]).cells
+    for load in (load_cells, load_tracks):
+        columns = {
+            "condition": "drug",
+            "features": ["dye"],
+            "track": "area",
+        }  # each row a track: merged plates share ids
+        cells = load(path, columns, 30, merge_labels=merge, positive="view").cells
+        assert cells.column("condition").labels == ("Gem", "mock") and cells.column("experiment").labels == ("a",)
+        assert cells.column("dose").labels == (0,)
+        assert labels(cells, "condition").count("Gem") == sum(x != "mock" for x in labels(before, "condition"))
+
+
+def test_a_missing_label_stays_missing(tmp_path: Path) -> None:
+    frame = table().reset_index(drop=True)
+    frame.loc[frame.index[:3], "dose"] = np.nan
+    with pytest.raises(ValueError, match="'dose' in 3 of 72 rows"):
+        load_cells(saved(tmp_path, frame=frame), interval_minutes=30, merge_labels={"dose": {1: 0}}).cells.column(
+            "dose"
+        )
+
+
+@pytest.mark.parametrize("name", ["cells.parquet", "cells.csv"])
+def test_rows_without_experiment_or_condition_are_refused_or_labelled(tmp_path: Path, name: str) -> None:
+    frame = table().reset_index(drop=True)
+    rows = frame.index[(frame["experiment"] == "b") & (frame["track"] == 1)]
+    frame.loc[rows, "experiment"], frame.loc[frame["condition"] == "mock", "condition"] = None, None
+    path = saved(tmp_path, name, frame)
+    told = r"'experiment' in 9 of 72 rows, 'condition' in 18 of 72 rows.* data\.missing=label, which"
+    for load in (load_cells, load_tracks):
+        with pytest.raises(ValueError, match=told):
+            load(path, MAPPED, 30)
+        with pytest.raises(ValueError, match="missing='drop' is not a choice"):
+            load(path, MAPPED, 30, missing="drop")  # type: ignore[arg-type]
+        cells = load(path, MAPPED, 30, {"a": 0, "b": 0, "missing": 100}, missing="label").cells
+        assert cells.column("experiment").labels == ("a", "b", "missing")
+        assert cells.column("condition").labels == ("GEM", "Gem", "gem ", "missing")
+        alone = cells.column("experiment").codes == 2
+        assert alone.sum() == 9 and cells.hours is not None and np.array_equal(alone, cells.hours >= 100)
+        assert {label for label, is_alone in zip(labels(cells, "track"), alone, strict=True) if is_alone} == {
+            "missing/1"
+        }
+        assert labels(cells, "condition").count("missing") == 18
+        for needed in ("time", "track"):
+            holes = frame.assign(**{needed: frame[needed].where(frame.index > 4)})
+            with pytest.raises(
+                ValueError, match=rf"missing values: '{needed}' in 5 of 72 rows\. Fill or drop these rows\.$"
+            ):
+                load(saved(tmp_path, name, holes), MAPPED, 30, missing="label")
+        saved(tmp_path, name, frame)
+
+
+def test_no_value_is_neither_above_a_threshold_nor_at_or_below_it(tmp_path: Path) -> None:
+    frame = table()
+    path = saved(tmp_path, frame=frame.assign(dye=frame["dye"].where(frame["time"] != 2)))
+    mapped = MAPPED | {"condition": {"column": "dye", "above": 40, "labels": ["alive", "dead"]}}
+    for load in (load_cells, load_tracks):
+        with pytest.raises(ValueError, match=r"'dye' in 8 of 72 rows.* data\.missing=label"):
+            load(path, mapped, 30)
+        cells = load(path, mapped, 30, missing="label").cells
+        assert cells.column("condition").labels == ("alive", "dead", "missing")
+        assert cells.hours is not None
+        told = np.select([cells.hours == 1.0, cells.hours > 2.0], ["missing", "dead"], "alive")
+        assert labels(cells, "condition") == told.tolist()
+
+
+def test_the_preview_takes_missing_labels_as_training_does(tmp_path: Path) -> None:
+    frame = table()
+    path = saved(tmp_path, frame=frame.assign(condition=np.where(frame["track"] < 2, None, "mock")))
+    line = ["data=tracks", f"data.path={path}", "data.interval_minutes=30", "data.columns.features=[area]"]
+    line += ["sampler=condition", "batch_sampler.batch_size=8"]
+
+    def made(*more: str) -> Any:
+        with initialize_config_dir(str(Path(__file__).parents[2] / "conf"), version_base="1.3"):
+            return compose("train", [*line, *more])
+
+    with pytest.raises(ValueError, match=r"'condition' in 36 of 72 rows.*data\.missing=label"):
+        training_cells(made())
+    with pytest.raises(InstantiationException, match=r"data\.missing=label"):
+        instantiate(made().data)
+    with pytest.raises(
+        InstantiationException,
+        match=r"validation batches, drawn from \d+ held-out cells: a batch of 60 .*split\.fraction",
+    ):
+        training_cells(made("data.missing=label", "batch_sampler.batch_size=60"))
+    config = made("data.missing=label")
+    cells = training_cells(config).cells
+    training, _ = instantiate(config.split, instantiate(config.data))
+    assert labels(cells, "condition") == labels(training.cells, "condition")
+    for each in (cells, training.cells):
+        batch = instantiate(config.batch_sampler, each).batch(0, 0)
+        assert sorted(labels(each.take(batch), "condition")) == ["missing"] * 4 + ["mock"] * 4
+
+
+@pytest.mark.parametrize(
+    ("merge", "message"),
+    [
+        (
+            {"drug": {"a": "b"}},
+            "merge_labels has 'drug', which is no column of labels. It may have experiment, condition, .*dose",
+        ),
+        ({"time": {1: 0}}, "merge_labels has 'time', which is no column of labels"),
+        ({"condition": {"Gim": "Gem"}}, r"renames 'Gim', which no row has\. Did you mean 'Gem'\? The labels .*'GEM'"),
+        ({"condition": {"mok": "GEM", "xyz": "GEM"}}, r"'mok', 'xyz', which no row has\. Did you mean 'mock'\? .*\.$"),
+        ({"condition": {"xyz": "GEM"}}, r"'xyz', which no row has\. The labels are 'gem ', [^(]*$"),
+        ({"conditon": {"GEM": "Gem"}}, r"no column of labels\. Did you mean 'condition'\? It may have"),
+        ({"dose": {"1": 0}}, r"Did you mean 1(\.0)? \(a number and the text .*different labels\)\? The labels are"),
+    ],
+)
+def test_a_merge_that_cannot_be_is_refused(tmp_path: Path, merge: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_cells(saved(tmp_path), interval_minutes=30, merge_labels=merge)
+    if "drug" in merge:
+        dead = {"column": "dye", "above": 40, "labels": ["alive", "dead"]}
+        with pytest.raises(ValueError, match="come from a threshold"):
+            tracks.load_cells(saved(tmp_path), {"condition": dead}, 30, merge_labels={"condition": {"dead": "alive"}})

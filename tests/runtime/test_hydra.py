@@ -1,0 +1,411 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pandas as pd
+import pytest
+from hydra.errors import CompactHydraException
+from hydra.utils import get_class, get_method, instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from cellcohort import sampling
+from cellcohort.messages import whole_number
+from cellcohort.runtime.cli import refuse_unread, run_command
+from cellcohort.runtime.run import Run, stamp, strategy
+from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched
+from cellcohort.sampling.axes.base import Axis
+
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "conf"
+OPTIONS = {group.name: sorted(file.stem for file in group.glob("*.yaml")) for group in CONF.iterdir() if group.is_dir()}
+
+
+def compose(*overrides: str) -> DictConfig:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return hydra.compose("train", list(overrides))
+
+
+Shell = Callable[..., list[str]]
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    """``shell(*arguments)``: the run names of the jobs that a script started with these arguments runs."""
+
+    def call(*arguments: str) -> list[str]:
+        names: list[str] = []
+
+        def job(config: DictConfig) -> None:
+            refuse_unread(config, hydra.core.hydra_config.HydraConfig.get().overrides.task)
+            names.append(config.run_name)
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["scripts/train.py", *arguments])
+        main = hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(job)
+        run_command(main, CONF)
+        return names
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("override", "axes"),
+    [
+        ("sampler=random", {}),
+        ("sampler=[]", {}),
+        ("sampler=experiment_aware", {"experiment": ExperimentAware}),
+        ("sampler=condition", {"condition": ConditionBalanced}),
+        ("sampler=temporal", {"temporal": TemporallyEnriched}),
+        ("sampler=[temporal]", {"temporal": TemporallyEnriched}),
+        (
+            "sampler=[experiment_aware,condition,temporal]",
+            {"experiment": ExperimentAware, "condition": ConditionBalanced, "temporal": TemporallyEnriched},
+        ),
+    ],
+)
+def test_one_word_or_a_list_of_words_chooses_the_axes(override: str, axes: dict[str, type]) -> None:
+    made = instantiate(compose(override).batch_sampler.axes, _convert_="all")
+    assert {name: type(axis) for name, axis in made.items()} == axes
+
+
+def test_without_a_word_batches_are_random() -> None:
+    assert compose().sampler == {"axes": {}}
+
+
+def test_knobs_of_several_axes_reach_them() -> None:
+    config = compose(
+        "sampler=[experiment_aware,condition,temporal]",
+        "sampler.leaky=0.1",
+        "sampler.weights={a:2,b:1}",
+        "sampler.ratio={dead:0.3,alive:0.7}",
+        "sampler.window_hours=4",
+        "sampler.global_fraction=0.5",
+    )
+    axes = OmegaConf.to_container(config.batch_sampler.axes, resolve=True)
+    assert isinstance(axes, dict)
+    arguments = {name: {k: v for k, v in axis.items() if k != "_target_"} for name, axis in axes.items()}
+    assert arguments == {
+        "experiment": {"leaky": 0.1, "weights": {"a": 2, "b": 1}},
+        "condition": {"ratio": {"dead": 0.3, "alive": 0.7}},
+        "temporal": {"window_hours": 4, "global_fraction": 0.5},
+    }
+
+
+def test_weights_of_numbered_experiments_keep_their_type() -> None:
+    weights = compose("sampler=experiment_aware", "sampler.weights={1:2.0,4:1.0}").sampler.weights
+    assert dict(weights) == {1: 2.0, 4: 1.0}
+
+
+def test_the_order_of_the_words_does_not_matter() -> None:
+    one, other = compose("sampler=[temporal,condition]"), compose("sampler=[condition,temporal]")
+    assert OmegaConf.to_container(one, resolve=False) == OmegaConf.to_container(other, resolve=False)
+    assert one.run_name == other.run_name == "condition-temporal-s0"
+
+
+def test_axes_do_not_change_the_budget() -> None:
+    keys = ("batch_size", "num_batches", "scope", "seed")
+    budgets = [[compose(f"sampler={option}").batch_sampler[key] for key in keys] for option in OPTIONS["sampler"]]
+    assert all(budget == budgets[0] for budget in budgets)
+
+
+def test_the_run_name_tells_the_strategy_and_the_seed_and_can_be_chosen() -> None:
+    assert compose("seed=3").run_name == "random-s3"
+    assert compose("sampler=temporal").run_name == "temporal-s0"
+    assert compose("run_name=mine").run_name == "mine"
+    assert strategy({"b": 1, "a": 2}) == "a-b"
+
+
+def test_one_seed_reaches_batches_views_and_weights() -> None:
+    config = compose("seed=7")
+    assert config.batch_sampler.seed == config.data.seed == config.module.seed == 7
+    assert config.split.seed == config.validation_sampler.seed == 0
+
+
+def test_a_sweep_runs_one_job_per_choice(shell: Shell) -> None:
+    assert shell("-m", "sampler=random,experiment_aware,temporal,condition") == [
+        "random-s0",
+        "experiment-s0",
+        "temporal-s0",
+        "condition-s0",
+    ]
+
+
+def test_a_sweep_may_choose_lists(shell: Shell) -> None:
+    assert shell("-m", "sampler=random,[experiment_aware,temporal]", "seed=0,1") == [
+        "random-s0",
+        "random-s1",
+        "experiment-temporal-s0",
+        "experiment-temporal-s1",
+    ]
+
+
+def test_a_named_sweep_needs_no_flag_and_mixes_with_others(shell: Shell) -> None:
+    alone = ["random", "experiment", "condition", "temporal", "track"]
+    pairs = ["condition-experiment", "experiment-temporal", "condition-temporal"]
+    every = [*alone, *pairs, "condition-experiment-temporal"]
+    assert shell("sweep=strategies") == [f"{name}-s{seed}" for name in every for seed in range(5)]
+    assert shell("sweep=strategies", "sampler=random,temporal", "seed=0,1") == [
+        "random-s0",
+        "random-s1",
+        "temporal-s0",
+        "temporal-s1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "first", "last"),
+    [
+        ("leaky", "experiment-s0-leaky0.0", "experiment-s4-leaky0.4"),
+        ("temporal_window", "temporal-s0-window_hours0.5", "temporal-s4-window_hours8.0"),
+    ],
+)
+def test_jobs_are_named_after_the_options_that_vary(shell: Shell, sweep: str, first: str, last: str) -> None:
+    names = shell(f"sweep={sweep}")
+    assert len(names) == 25 and (names[0], names[-1]) == (first, last)
+
+
+def test_one_job_of_a_named_sweep_can_be_run_alone(shell: Shell) -> None:
+    assert shell("sweep=strategies", "sampler=temporal", "hydra.mode=RUN") == ["temporal-s0"]
+
+
+def test_jobs_of_a_sweep_have_directories_of_their_own_under_one(shell: Shell, tmp_path: Path) -> None:
+    shell("-m", "sampler=random,temporal")
+    (sweep,) = tmp_path.glob("outputs/*/*-sweep")
+    there = sorted(path.name for path in sweep.iterdir())
+    assert there == [".lock", "multirun.yaml", "random-s0", "temporal-s0"]
+
+
+def test_launches_of_the_same_second_have_names_of_their_own(shell: Shell, tmp_path: Path) -> None:
+    assert len({stamp() for _ in range(20)}) == 20
+    for _ in range(3):
+        shell()
+    assert len(list(tmp_path.glob("outputs/*/*-random-s0"))) == 3
+
+
+def test_hydra_leaves_nothing_else_behind(shell: Shell, tmp_path: Path) -> None:
+    shell()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sampler=temporal", "sampler.leaky=0.1"], ["leaky comes with sampler=experiment_aware", "window_hours"]),
+        (["model=conv1d", "model.hidden=3"], ["hidden comes with model=mlp", "channels"]),
+        (["sampler=temporal", "sampler.windw_hours=1"], ["keys of sampler are", "window_hours"]),
+        (["batch_sampler.batchsize=1"], ["keys of batch_sampler are", "batch_size"]),
+        (["sede=1"], ["keys of the config are", "seed"]),
+        (["sampler=temporl"], OPTIONS["sampler"]),
+        (["sampler=[experiment_aware,temporl]"], OPTIONS["sampler"]),
+        (["smapler=temporal"], ["keys of the config are", "sampler"]),
+        (["-m", "sampler=random,temporal", "sampler.window_hours=4"], ["window_hours comes with sampler=temporal"]),
+        (["+sampler.leaky=0.1"], ["adds a key that nothing reads"]),
+        (["sampler=temporal", "++sampler.leaky=0.1"], ["adds a key that nothing reads", "window_hours"]),
+        (["+speed=fast"], ["adds a key that nothing reads"]),
+        (["sampler=random,temporal"], ["key=[value1,value2]", "--multirun"]),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_what_there_is(
+    shell: Shell, capfd: pytest.CaptureFixture[str], arguments: list[str], said: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        shell(*arguments)
+    assert stop.value.code == 1
+    errors = capfd.readouterr().err
+    assert all(word in errors for word in said), errors
+
+
+@pytest.mark.parametrize(
+    ("argument", "first"),
+    [
+        ("batch_size=64", "Did you mean batch_sampler.batch_size, validation_sampler.batch_size?"),
+        ("bach_size=64", "Did you mean batch_sampler.batch_size, validation_sampler.batch_size?"),
+        ("batch_sampler.batchsize=64", "Did you mean batch_sampler.batch_size?"),
+        ("sampler.window_hour=4", "Did you mean sampler.window_hours? window_hours comes with sampler=temporal"),
+    ],
+)
+def test_what_may_have_been_meant_is_said_first(
+    shell: Shell, capfd: pytest.CaptureFixture[str], argument: str, first: str
+) -> None:
+    with pytest.raises(SystemExit):
+        shell(argument)
+    errors = capfd.readouterr().err
+    assert first in errors.splitlines()[0] and f"+{argument}" not in errors and "axes" not in errors
+
+
+def test_only_arguments_of_other_packages_can_be_added_as_is_said(
+    shell: Shell, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        shell("trainer.profiler=simple")
+    assert "are added by +trainer.profiler=<value>" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("script", "group", "own"), [("prepare", "recipe", "source"), ("train", "source", "sampler")])
+def test_a_group_of_another_script_is_refused_with_the_own_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    script: str, group: str, own: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [f"scripts/{script}.py", f"{group}={OPTIONS[group][0]}"])
+    with pytest.raises(SystemExit):
+        run_command(hydra.main(config_path=str(CONF), config_name=script, version_base="1.3")(lambda _: None), CONF)
+    assert f"{script}.py has no group {group}; its groups are: {own}" in capfd.readouterr().err
+
+
+def test_help_of_a_preparation_shows_its_own_groups() -> None:
+    text = OmegaConf.load(CONF / "prepare.yaml").hydra.help.template
+    assert f"\nsource: {', '.join(OPTIONS['source'])}\n" in text and "$APP_CONFIG_GROUPS" not in text
+
+
+@pytest.mark.parametrize(("full", "ours"), [("0", True), ("1", True), ("0", False)])
+def test_only_errors_of_the_user_are_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str], full: str, ours: bool
+) -> None:
+    def job(config: DictConfig) -> None:
+        with Run(config):
+            whole_number("seed", -1, 0) if ours else pd.to_datetime("no date")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", full)
+    monkeypatch.setattr(sys, "argv", ["scripts/train.py"])
+    main = hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(job)
+    with pytest.raises(CompactHydraException if full == "1" else SystemExit) as stop:
+        run_command(main, CONF)
+    errors = capfd.readouterr().err
+    (kept,) = tmp_path.glob("outputs/*/*/error-rank0.txt")
+    assert "Traceback" in kept.read_text()
+    if full == "1":
+        assert isinstance(stop.value.__cause__, ValueError)
+        return
+    assert ("Traceback" not in errors) == ours
+    if ours:
+        assert "\nerror: seed=-1" in errors and errors.splitlines()[-1] == f"traceback: {kept}"
+    else:
+        assert f"traceback: {kept}" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "listed"), [(["sampler=temporal", "sampler.leaky=0.1"], True), (["model.hidden=3"], False)]
+)
+def test_a_list_is_offered_only_where_lists_are_taken(
+    shell: Shell, capfd: pytest.CaptureFixture[str], arguments: list[str], listed: bool
+) -> None:
+    with pytest.raises(SystemExit):
+        shell(*arguments)
+    errors = capfd.readouterr().err
+    assert ": choose it" in errors and ("alone or in a list" in errors) == listed
+
+
+def test_arguments_of_lightning_and_existing_keys_can_be_added(shell: Shell) -> None:
+    shell("+trainer.accumulate_grad_batches=2", "sampler=temporal", "++sampler.window_hours=3")
+
+
+def test_the_cause_of_a_failed_import_is_said(
+    shell: Shell, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_module.py").write_text("import a_module_that_is_not_there\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    @hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
+    def main(config: DictConfig) -> None:
+        instantiate({"_target_": "broken_module.Thing"})
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(SystemExit):
+        run_command(main, CONF)
+    assert "No module named 'a_module_that_is_not_there'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["-m", "seed=0,1"], ["--multirun", "seed=0,1"], ["sweep=strategies"]])
+def test_a_sweep_under_torchrun_is_refused_with_the_command(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match="torchrun started 2.*python scripts/train.py " + arguments[0] + ".*torchrun"):
+        shell(*arguments)
+
+
+def test_help_shows_groups_choices_and_commands(shell: Shell, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        shell("--help")
+    assert not stop.value.code
+    text = capfd.readouterr().out
+    for group, options in OPTIONS.items():
+        assert not options or f"{group}: {', '.join(options)}" in text
+    assert "scripts/train.py sampler=temporal" in text and "window_hours" not in text.split("Commands")[0]
+
+
+def nodes(config: Any) -> list[DictConfig]:
+    """Every node of a config that is made into an object of this package."""
+    if not isinstance(config, DictConfig):
+        return []
+    own = [config] if str(config.get("_target_", "")).startswith("cellcohort.") else []
+    return own + [node for key in config for node in nodes(None if OmegaConf.is_missing(config, key) else config[key])]
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["sampler=[experiment_aware,condition,temporal]"]
+    + [f"{group}={option}" for group in ("data", "reading", "model", "objective") for option in OPTIONS[group]],
+)
+def test_defaults_in_yaml_are_those_of_the_code(override: str) -> None:
+    config = compose(override)
+    config.validation_sampler.fixed = False  # the one thing that makes it a sampler for validation
+    check_defaults(config)
+
+
+@pytest.mark.parametrize("source", OPTIONS["source"])
+def test_defaults_of_a_preparation_are_those_of_the_code(source: str) -> None:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        check_defaults(hydra.compose("prepare", [f"source={source}"]))
+
+
+def check_defaults(config: DictConfig) -> None:
+    for node in nodes(config):
+        target = node._target_
+        made = get_class(target) if target.rpartition(".")[2][0].isupper() else get_method(target)
+        parameters = inspect.signature(made).parameters
+        for key in node:
+            if key.startswith("_") or OmegaConf.is_missing(node, key):
+                continue
+            assert key in parameters, f"{target} has no {key}"
+            default, value = parameters[key].default, node[key]
+            if not OmegaConf.is_config(value) and default is not inspect.Parameter.empty:
+                assert value == default, f"{target}: {key}={value} in YAML, {default} in code"
+
+
+@pytest.mark.parametrize(
+    ("group", "folder"), [("data", "data"), ("model", "models"), ("objective", "objectives"), ("source", "sources")]
+)
+def test_every_choice_has_a_module_and_every_module_a_choice(group: str, folder: str) -> None:
+    modules = sorted(file.stem for file in (ROOT / "src" / "cellcohort" / folder).glob("*.py"))
+    assert OPTIONS[group] == [name for name in modules if not name.startswith("_")]
+
+
+def test_every_axis_has_a_choice_of_the_name_of_its_module() -> None:
+    axes = set()
+    for file in (Path(inspect.getfile(sampling)).parent / "axes").glob("*.py"):
+        module = importlib.import_module(f"cellcohort.sampling.axes.{file.stem}")
+        for _, kind in inspect.getmembers(module, inspect.isclass):
+            if issubclass(kind, Axis) and kind.__module__ == module.__name__ and kind.__name__ in sampling.__all__:
+                axes.add(file.stem)
+    assert {"random", *axes} == set(OPTIONS["sampler"])
+
+
+def test_no_group_is_called_experiment() -> None:
+    assert "experiment" not in OPTIONS
+
+
+def test_the_run_directory_stays_the_same_within_a_job() -> None:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        config = hydra.compose("train", return_hydra_config=True)
+    assert config.hydra.run.dir == config.hydra.run.dir

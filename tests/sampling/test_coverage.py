@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from cellcohort.cells import CellTable
+from cellcohort.sampling import (
+    BatchSampler,
+    ConditionBalanced,
+    ExperimentAware,
+    ShortfallWarning,
+    TemporallyEnriched,
+    TrackCapped,
+)
+from cellcohort.sampling.axes.base import Axis
+from cellcohort.sampling.coverage import coverage
+from tables import table
+
+CELLS = CellTable.from_frame(table({("a", "x"): 300, ("a", "y"): 40, ("b", "x"): 150, ("b", "y"): 30}))
+AXES: dict[str, Axis] = {"e": ExperimentAware(0.1), "c": ConditionBalanced()}
+
+
+def test_counts_the_draws_of_every_stratum() -> None:
+    s = BatchSampler(CELLS, AXES, 16, world_size=2)
+    found = coverage(s, epoch=3)
+    times = np.zeros(len(CELLS), int)
+    for rank in range(2):
+        for step in range(len(s)):
+            np.add.at(times, s.for_rank(rank, 2).batch(3, step), 1)
+    column = CELLS.column(["experiment", "condition"])
+    assert found.labels == column.labels
+    for code in range(4):
+        want = np.bincount(times[column.codes == code], minlength=found.drawn.shape[1])
+        assert found.drawn[code].tolist() == want.tolist()
+    assert found.share == pytest.approx((times > 0).mean())
+    assert found.table()["draws per cell"].iloc[1] == pytest.approx(times[column.codes == 1].mean())
+
+
+def test_without_axes_everything_is_one_stratum() -> None:
+    found = coverage(BatchSampler(CELLS, {}, 16))
+    assert found.labels == ("all cells",) and found.drawn.tolist() == [[8, 512]]
+
+
+@pytest.mark.parametrize("names", ["", "e", "c", "ec"])
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_an_epoch_that_covers_every_cell(names: str, world_size: int) -> None:
+    s = BatchSampler(CELLS, {name: AXES[name] for name in names}, 16, num_batches="cover", world_size=world_size)
+    assert [coverage(s, epoch).share for epoch in range(4)] == [1.0] * 4
+    assert str(len(s) * world_size) in s.notes[0] or world_size == 2
+
+
+def test_no_shorter_length_covers_from_every_start() -> None:
+    s = BatchSampler(CELLS, AXES, 16, num_batches="cover")
+    plan, size = s._schedule._plan, s._schedule._strata.size
+    drawn = np.zeros((len(plan), len(size)), int)
+    for row in range(len(plan)):
+        entries = slice(plan.ptr[row], plan.ptr[row + 1])
+        np.add.at(drawn[row], plan.stratum[entries], plan.count[entries])
+    running = np.concatenate([np.zeros((1, len(size)), int), np.cumsum(np.tile(drawn, (2, 1)), axis=0)])
+
+    def covers(n: int) -> bool:
+        return all((running[start + n] - running[start] >= size).all() for start in range(len(plan)))
+
+    assert covers(len(s)) and not covers(len(s) - 1)
+
+
+def test_no_length_covers_with_a_window() -> None:
+    for axis in (TemporallyEnriched(), TrackCapped(column="condition")):
+        with pytest.raises(ValueError, match="num_batches='cover' cannot be promised"):
+            BatchSampler(CELLS, {"t": axis}, 16, num_batches="cover")
+
+
+def test_cells_left_out_are_counted_as_never_drawn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortfallWarning)
+        s = BatchSampler(CELLS, {"c": ConditionBalanced({"x": 1, "y": 0})}, 16)
+    assert coverage(s).drawn[1].tolist()[0] == 70
