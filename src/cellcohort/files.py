@@ -1,31 +1,120 @@
-"""Files and directories that are there whole, or not at all."""
+"""Files that are there whole or not at all, their fingerprints, and locks on the folders they are written to."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import hashlib
+import os
 import shutil
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A place to write a file or directory, which becomes `path` at the end and not before.
+    """Write a file or directory beside its place, sync it to the disk, and rename it at the end.
 
-    A file that is there is replaced; a directory stays as it is, since another process wrote the same meanwhile.
+    A file that is there is replaced. A directory that is there is kept, since another process wrote the same one.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        What is to be there at the end.
+
+    Yields
+    ------
+    pathlib.Path
+        Where to write it.
+
+    Raises
+    ------
+    OSError
+        The disk is full; the message names the directory.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
+        for file in [beside, *beside.rglob("*")] if beside.is_dir() else [beside]:
+            _sync(file)
         try:
             beside.rename(path)
         except OSError:
-            if not path.exists():
+            if not path.is_dir():
                 raise
+        _sync(path.parent)
+    except OSError as error:
+        if error.errno not in NO_SPACE and "No space left" not in str(error):
+            raise
+        raise OSError(
+            error.errno or errno.ENOSPC,
+            f"the disk of {path.parent.resolve()} is full: {path.name} was not written. Files that were there before "
+            "are unchanged. Make room and start the same command again",
+        ) from error
     finally:
         if beside.is_dir():
             shutil.rmtree(beside)
         else:
             beside.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Wait until the disk holds a file, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot sync a directory
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def fingerprint(*parts: Any, digits: int = 16) -> str:
+    """Hexadecimal digits of the SHA-256 of arrays, bytes, and the ``repr`` of anything else, in this order."""
+    found = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            part = part.tobytes()
+        found.update(part if isinstance(part, bytes) else f"{part!r}\n".encode())
+    return found.hexdigest()[:digits]
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[bool]:
+    """Hold the lock of a file while the block runs; the system releases it however the process ends.
+
+    On a disk without locks, as some network file systems are, a warning says so and nothing is locked.
+
+    Parameters
+    ----------
+    file : pathlib.Path
+        Is created where it is not there.
+
+    Yields
+    ------
+    bool
+        Whether this process may go on; False where another process holds the lock.
+    """
+    with open(file, "w") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError as error:
+            warnings.warn(
+                f"the disk of {file.parent} has no file locks ({error.strerror}). Make sure that no other process "
+                "writes to this directory at the same time.",
+                stacklevel=3,
+            )
+        yield True

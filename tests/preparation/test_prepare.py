@@ -27,9 +27,9 @@ from scipy import sparse
 
 from cellcohort.data.timelapse import load_timelapse
 from cellcohort.datasets.stored.store import Store
-from cellcohort.preparation import plan as plans
+from cellcohort.preparation import cluster as preparation_workers
+from cellcohort.preparation import job as plans
 from cellcohort.preparation import prepare, stored_order
-from cellcohort.preparation import workers as preparation_workers
 from cellcohort.sources.anndata import AnnDataFiles
 from cellcohort.sources.planted import Planted
 from cellcohort.sources.timelapse import Patches
@@ -118,7 +118,7 @@ def test_rows_are_taken_in_any_order_and_repeated(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys, warnings
 from pathlib import Path
-from cellcohort.preparation import plan, prepare
+from cellcohort.preparation import job as plan, prepare
 from cellcohort.sources.anndata import AnnDataFiles
 
 warnings.simplefilter("ignore")
@@ -179,7 +179,7 @@ def test_what_is_there_already_is_not_done_again(tmp_path: Path, monkeypatch: py
         store = prepare(source, tmp_path / "out.zarr", **SMALL)
     before = content(store.path)
     with monkeypatch.context() as patch:
-        patch.setattr("cellcohort.preparation.prepare._work", failing)
+        patch.setattr("cellcohort.preparation.pipeline._work", failing)
         prepare(source, tmp_path / "out.zarr", **SMALL)
         for options, said in (
             ({"seed": 1, "together": "track"}, "has changed: together: null -> track, seed: 0 -> 1 (then -> now)"),

@@ -1,6 +1,6 @@
 """From cells as they lie at their source to a store laid out for sampling."""
 
 from cellcohort.preparation.order import stored_order
-from cellcohort.preparation.prepare import prepare
+from cellcohort.preparation.pipeline import prepare
 
 __all__ = ["prepare", "stored_order"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -96,11 +94,3 @@ def sized(folder: Path, rows: int, row_bytes: int, chunk_rows: int, shard_rows: 
             f"from one dataset to the next; use for instance {chunk_rows * max(1, -(-dataset_rows // chunk_rows))}."
         )
     return Plan(folder, rows, max(BYTES_PER_BLOCK // row_bytes, 1), dataset_rows, chunk_rows, shard_rows)
-
-
-def digest(*parts: Any) -> str:
-    """A short name for all that decides what a store holds."""
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(part.tobytes() if isinstance(part, np.ndarray) else f"{part!r}\n".encode())
-    return found.hexdigest()[:32]

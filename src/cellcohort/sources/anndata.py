@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pandas as pd
 import zarr
 from scipy import sparse
 
+from cellcohort.files import fingerprint
 from cellcohort.messages import listed, several
 
 PROVENANCE = ("source_file", "source_row")
@@ -223,7 +223,7 @@ def _changed(path: Path) -> str:
     """What changes when any file of `path` is written anew, or is there no more."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     stamps = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
+    return fingerprint(repr(stamps).encode())
 
 
 @contextmanager

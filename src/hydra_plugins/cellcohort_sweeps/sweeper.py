@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shlex
@@ -18,6 +17,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException, ConfigCompositionException
 from omegaconf import OmegaConf, open_dict
 
+from cellcohort.files import locked
 from cellcohort.messages import listed, several
 from cellcohort.runtime.run import FINISHED, digest, set_aside
 
@@ -216,13 +216,11 @@ def _refuse_other_world_size(directory: Path, finished: Sequence[str], world_siz
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
     """Keep a sweep from being started again while it runs; the system lets go of the lock however it ends."""
-    with open(directory / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+    with locked(directory / ".lock") as alone:
+        if not alone:
             raise CompactHydraException(
                 f"the sweep in {directory} is running already; wait for its end, or choose another hydra.sweep.dir."
-            ) from None
+            )
         yield
 
 

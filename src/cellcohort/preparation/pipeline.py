@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,11 +16,11 @@ from dask.distributed import Client, as_completed
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.stored.store import MANIFEST, Store
-from cellcohort.files import whole
+from cellcohort.files import fingerprint, locked, whole
 from cellcohort.messages import changes, several, whole_number
 from cellcohort.missing_values import Missing
-from cellcohort.preparation.dask import workers
-from cellcohort.preparation.job import Plan, digest, sized
+from cellcohort.preparation.cluster import workers
+from cellcohort.preparation.job import Plan, sized
 from cellcohort.preparation.order import stored_order
 from cellcohort.preparation.tasks import cut, gather
 from cellcohort.sources import Source
@@ -99,7 +98,7 @@ def prepare(
         **{"shard_rows": shard_rows, "dataset_rows": plan.dataset_rows, "shape": list(source.shape)},
         **{f"source {key}": value for key, value in source.fingerprint.items()},
     }
-    name = digest(about, order)
+    name = fingerprint(about, order, digits=32)
     about |= {"name": name, "rows": plan.rows}
     if out.exists():
         return _there(out, plan.folder, about)
@@ -147,11 +146,9 @@ def _begun(folder: Path, name: str) -> Iterator[None]:
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "lock").exists()):
         raise ValueError(f"{folder} is in the way, and was not written by a preparation; move it.")
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RuntimeError(f"another process prepares {folder.stem}.zarr now; wait for it, or stop it.") from None
+    with locked(folder / "lock") as alone:
+        if not alone:
+            raise RuntimeError(f"another process prepares {folder.stem}.zarr now; wait for it, or stop it.")
         if mark.exists() and mark.read_text() != name:
             raise ValueError(
                 f"{folder} holds work on {folder.stem}.zarr that was stopped, with other options or source files than "
