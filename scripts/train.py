@@ -10,7 +10,6 @@ from omegaconf import DictConfig
 
 from cellcohort.runtime import distributed as launch
 from cellcohort.runtime.cli import run_command
-from cellcohort.runtime.ending import EndOfRun
 from cellcohort.runtime.run import Run
 
 
@@ -34,11 +33,8 @@ def main(config: DictConfig) -> None:
         module = instantiate(config.module, _partial_=True)(training.shape, views=training.views)
         module.standardise(*training.statistics())
 
-        # trainer, and composition: what every batch held
-        checkpoint = instantiate(config.checkpoint, dirpath=run.directory / "checkpoints")
-        composition = instantiate(config.composition, sampler, run.directory)
-        callbacks = [checkpoint, EndOfRun(checkpoint), composition]
-        trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=callbacks)
+        # trainer, and among its callbacks composition: what every batch held
+        trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=run.callbacks(sampler))
         launch.check(trainer, module, loader)
         evaluation = instantiate(config.evaluation)  # here, so that a wrong option is told before training
         trainer.fit(module, loader, validation_loader, ckpt_path=config.resume)

@@ -27,7 +27,7 @@ CONFIG: dict[str, Any] = {
     "batch_sampler": {"axes": {}, "batch_size": 8, "num_batches": None, "scope": "rank", "seed": 0},
     "model": {"_target_": "cellcohort.models.MLP"},
     "trainer": {"max_epochs": 2},
-    "checkpoint": {"monitor": "val/loss", "save_last": True},
+    "callbacks": {"checkpoint": {"monitor": "val/loss"}},
     "logger": {},
     "seed": 0,
     "run_name": "",

@@ -283,15 +283,15 @@ def test_scores_made_in_training_or_afterwards_are_alike_if_made_in_the_same_way
 @pytest.mark.parametrize("scored", ["last", "best"])
 def test_how_checkpoints_are_made_counts_only_where_the_last_is_not_what_is_scored(tmp_path: Path, scored: str) -> None:
     def by_steps(config: dict[str, Any]) -> None:
-        config["checkpoint"] |= {"every_n_train_steps": 100, "monitor": None}
+        config["callbacks"]["checkpoint"] |= {"every_n_train_steps": 100, "monitor": None}
         config["logger"] = {"wandb": {"project": "mine"}}
 
     how = {"evaluation.checkpoint": scored}
     make_run(tmp_path / "a", AXES["random"], 0, EFFECTS["random"], how=how)
     make_run(tmp_path / "b", AXES["random"], 1, EFFECTS["random"], how=how, change=by_steps)
     arms = arms_of(read_runs([tmp_path])[0])
-    names = ["random checkpoint.monitor=val/loss checkpoint.every_n_train_steps=None",
-             "random checkpoint.monitor=None checkpoint.every_n_train_steps=100"]  # fmt: skip
+    names = ["random callbacks.checkpoint.monitor=val/loss callbacks.checkpoint.every_n_train_steps=None",
+             "random callbacks.checkpoint.monitor=None callbacks.checkpoint.every_n_train_steps=100"]  # fmt: skip
     assert [arm.name for arm in arms] == (["random"] if scored == "last" else names)
 
 

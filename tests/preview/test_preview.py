@@ -139,7 +139,9 @@ def test_what_the_table_lacks_is_said_with_the_reason_and_the_measure() -> None:
     said = problems(survey(made))
     assert "y 0.0 % instead of 50.0 % in batches of c, y 15.0 % instead of 50.0 % in batches of b." in said
     assert "no cells of condition 'y' in experiment 'c', only 'x'; it cannot be balanced there." in said
-    assert "few cells of condition in experiment 'b': 3 of 'y'" in said and "raise sampler.leaky" in said
+    assert (
+        "few cells of condition in experiment 'b': 3 of 'y'" in said and "raise sampler.experiment_aware.leaky" in said
+    )
 
 
 def test_a_lone_experiment_cannot_leak() -> None:
@@ -156,7 +158,7 @@ def test_windows_that_run_out_are_said(fraction: float, where: str) -> None:
     cells = cells_of(EVEN, hours_post_infection=hours)
     said = problems(survey(sampler(cells, {"t": TemporallyEnriched(0.0, fraction)}, 100)))
     assert f"Too few cells {where} the time window: " in said
-    assert ("Widen sampler.window_hours" if where == "in" else "Narrow sampler.window_hours") in said
+    assert ("Widen sampler.temporal.window_hours" if where == "in" else "Narrow sampler.temporal.window_hours") in said
 
 
 def test_repeats_and_mates_and_what_is_drawn_too_often_are_said() -> None:
@@ -327,7 +329,7 @@ def config(*overrides: str, name: str = "preview") -> DictConfig:
 def test_what_is_typed_for_training_can_be_typed_here() -> None:
     line = [
         "sampler=[experiment_aware,condition,temporal]",
-        "sampler.leaky=0.1",
+        "sampler.experiment_aware.leaky=0.1",
         "recipe=tcell",
         "data.path=x",
         "model=conv1d",
@@ -341,7 +343,7 @@ def test_what_is_typed_for_training_can_be_typed_here() -> None:
 @pytest.mark.parametrize("positive", ["track_or_view", "track"])
 def test_the_batches_are_those_of_training(tmp_path: Path, positive: str) -> None:
     line = ["data=demo", f"data.path={tmp_path}", "data.founders=40", f"data.positive={positive}", "split.fraction=0.3"]
-    line += ["sampler=[condition,temporal]", "+sampler.axes.condition.column=[condition,lineage_id]"]
+    line += ["sampler=[condition,temporal]", "sampler.condition.column=[condition,lineage_id]"]
     made = config(*line)
     source = training_cells(made)
     cells = source.cells
@@ -380,7 +382,12 @@ finally:
     print("imported:", [name for name in {heavy} if name in sys.modules])
 """
     line = ["data=tracks", "data.path=cells.parquet", "data.interval_minutes=30", "data.columns.features=[area]"]
-    line += ["sampler=[experiment_aware,condition]", "sampler.leaky=0.2", "batch_sampler.batch_size=16", "world_size=3"]
+    line += [
+        "sampler=[experiment_aware,condition]",
+        "sampler.experiment_aware.leaky=0.2",
+        "batch_sampler.batch_size=16",
+        "world_size=3",
+    ]
     command = [sys.executable, "-W", "error", "-c", script, str(ROOT / "scripts" / "preview.py"), *line]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -15,9 +15,10 @@ from cellcohort.composition.log import read_about, read_composition
 from cellcohort.evaluation.scores_file import how_scored, read_scores
 from cellcohort.runtime.run import FINISHED, strategy
 
-# neither what a run learns from nor how; "seed" is the pairing, "sampler" repeats batch_sampler.axes
+# neither what a run learns from nor how; "seed" is the pairing, "sampler" and "reading" are repeated elsewhere
 PASSED_OVER = (
-    *("seed", "run_name", "resume", "recipe", "sweep", "logger", "sampler", "composition", "loader.num_workers"),
+    *("seed", "run_name", "resume", "recipe", "sweep", "logger", "sampler", "reading", "loader.num_workers"),
+    *("callbacks.composition", "callbacks.last"),
     "evaluation._target_",
     *("batch_sampler.axes", "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.log_every_n_steps"),
 )
@@ -137,7 +138,8 @@ def _facts(directory: Path) -> dict[str, Any]:
 
 def _options(config: Mapping[str, Any], scored: str) -> dict[str, Any]:
     flat = _flat(config)
-    passed_over = PASSED_OVER if scored != "last" else (*PASSED_OVER, "checkpoint")  # the last is the end of the run
+    # the last checkpoint is the end of the run, whichever others were kept
+    passed_over = PASSED_OVER if scored != "last" else (*PASSED_OVER, "callbacks.checkpoint")
     return {
         key: value
         for key, value in flat.items()

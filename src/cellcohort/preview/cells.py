@@ -81,7 +81,7 @@ def training_cells(config: DictConfig) -> TrainingCells:
         options = {key: value for key, value in node.items() if not key.startswith("_")}
         signature(load).bind_partial(**options)
         taken = {key: value for key, value in options.items() if key in signature(load_cells).parameters}
-        whole = load_cells(**taken, also=sorted(set(_columns(config.sampler.axes))))
+        whole = load_cells(**taken, also=sorted(set(_columns(config.sampler))))
     training, validation = instantiate(config.split, whole)
     instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
     found = TrainingCells(training, len(whole.cells), config.split.by, dict(config.data.get("columns") or {}))

@@ -11,21 +11,22 @@ import warnings
 from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from cellcohort.runtime.checkpoints import check_checkpoint
 from cellcohort.runtime.cli import refuse_unread
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.wandb import finish_wandb, wandb_mode
 
 if TYPE_CHECKING:
+    from lightning import Callback
     from lightning.pytorch.loggers import Logger
 
 
@@ -38,13 +39,16 @@ def digest(config: DictConfig) -> str:
     The name of the run does not count, but the version of the package does.
     """
     options: Any = OmegaConf.to_container(config, resolve=False)
-    text = OmegaConf.to_yaml({key: value for key, value in options.items() if key != "run_name"})
+    text = OmegaConf.to_yaml({key: value for key, value in options.items() if key != "run_name"}, sort_keys=True)
     return hashlib.sha256(f"{version('cellcohort')}\n{text}".encode()).hexdigest()
+
+
+SHORT = {"experiment_aware": "experiment", "track_capped": "track"}  # axes in the names of runs and strategies
 
 
 def strategy(axes: Mapping[str, Any]) -> str:
     """The name of a sampling strategy: its axes in alphabetical order, or "random" if there is none."""
-    return "-".join(sorted(axes)) or "random"
+    return "-".join(sorted(SHORT.get(name, name) for name in axes)) or "random"
 
 
 def set_aside(directory: Path) -> None:
@@ -106,6 +110,8 @@ class Run:
         warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\)", FutureWarning)
         refuse_unread(config, hydra.overrides.task)
         if (resume := config.get("resume")) is not None:
+            from cellcohort.runtime.checkpoints import check_checkpoint  # here, since it imports torch
+
             check_checkpoint(resume, config.trainer.get("max_epochs"))
         self.rank, self.world_size = launch.rank, launch.world_size
         self.directory = Path(hydra.runtime.output_dir)
@@ -133,18 +139,30 @@ class Run:
         """
         from lightning.pytorch.loggers import CSVLogger  # here, so that a mistyped command line is told at once
 
-        csv = CSVLogger(self.directory, name=None, version="")
+        nodes = dict(self._config.logger)
         with warnings.catch_warnings():  # the directory holds the config, and nothing that will be deleted
             warnings.filterwarnings("ignore", "Experiment logs directory")
+            own = nodes.pop("csv", {"_target_": f"{CSVLogger.__module__}.CSVLogger", "name": None, "version": ""})
+            csv = instantiate(own, save_dir=str(self.directory))
             _ = csv.experiment
-        others: list[Logger] = [
-            instantiate(node, save_dir=str(self.directory)) for node in self._config.logger.values()
-        ]
+        others: list[Logger] = [instantiate(node, save_dir=str(self.directory)) for node in nodes.values()]
         resolved: Any = OmegaConf.to_container(self._config, resolve=True)
         group = str(self._config.run_name).replace(f"-s{self._config.seed}", "")
         for logger in others:
             logger.log_hyperparams({**resolved, "strategy": group})
         return [csv, *others]
+
+    def callbacks(self, sampler: Any) -> list[Callback]:
+        """Make the callbacks of the config's `callbacks` group, which also get those of these that they take by name.
+
+        ``sampler`` (the batch sampler of the training), ``run_dir`` (the directory), ``dirpath`` (of its checkpoints).
+        """
+        offered = {"sampler": sampler, "run_dir": self.directory, "dirpath": self.directory / "checkpoints"}
+        made: list[Callback] = []
+        for node in self._config.callbacks.values():
+            taken = signature(get_object(node._target_)).parameters
+            made.append(instantiate(node, **{name: value for name, value in offered.items() if name in taken}))
+        return made
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -53,11 +53,11 @@ def wasteful(survey: Survey) -> Iterator[Finding]:
         change = f"Set batch_sampler.num_batches to a multiple of {sampler.per_window}."
     elif change or survey.source is None:
         why = "the cells that it asks for are spread over many chunks"
-        change += "; until then ask less of what is rare (sampler.ratio)" * has_axis(sampler, ShareAxis) + "."
+        change += "; until then ask less of what is rare (sampler.condition.ratio)" * has_axis(sampler, ShareAxis) + "."
     else:
         why = f"it asks for cells of so many kinds that chunks of {sampler.chunk_size} rows hold too many of each"
         smaller = _smaller(sampler.chunk_size, survey.source.store.chunk_rows)
-        wider = ", or widen sampler.window_hours" * has_axis(sampler, WindowAxis)
+        wider = ", or widen sampler.temporal.window_hours" * has_axis(sampler, WindowAxis)
         change = f"The store is laid out for the axes already: {smaller}{wider}."
     yield Finding(f"{cost.amplification:.1f} rows are read for every row that a batch uses: {why}.", change, typed=line)
 

@@ -62,10 +62,13 @@ def _short(survey: Survey) -> Iterator[Finding]:
     elif absent and group is not None:
         change = (
             f"If the {group.title}s were meant to differ so, nothing: the other labels fill these places. Else raise "
-            f"sampler.leaky, or leave out the axis that builds batches around one {group.title}."
+            f"sampler.experiment_aware.leaky, or leave out the axis that builds batches around one {group.title}."
         )
     elif told:
-        change = "Ask less of what is rare (sampler.ratio, sampler.leaky), or use a smaller batch_sampler.batch_size."
+        change = (
+            "Ask less of what is rare (sampler.condition.ratio, sampler.experiment_aware.leaky), or use a smaller "
+            "batch_sampler.batch_size."
+        )
     else:
         change = "Nothing need change, if the places that other labels fill instead are few: see the tables."
     what = f"batches are short of {'; '.join(told)}" if told else "some batches lack some labels"
@@ -99,8 +102,12 @@ def _windows(survey: Survey) -> Iterator[Finding]:
     held, asked = survey.numbers["window/held"], survey.numbers["window/asked"]
     short, focal = survey.numbers["window/shortfall"] > 0, survey.numbers["window/focal_hours"]
     for ran_out, where, change in (
-        (short & (held < asked), "in", "widen sampler.window_hours, raise sampler.global_fraction"),
-        (short & (held > asked), "outside", "narrow sampler.window_hours, lower sampler.global_fraction"),
+        (short & (held < asked), "in", "widen sampler.temporal.window_hours, raise sampler.temporal.global_fraction"),
+        (
+            short & (held > asked),
+            "outside",
+            "narrow sampler.temporal.window_hours, lower sampler.temporal.global_fraction",
+        ),
     ):
         if not ran_out.any():
             continue
@@ -128,9 +135,12 @@ def _repeats(survey: Survey) -> Iterator[Finding]:
     at_once = f"{repeats.mean():.1f} of {survey.batch_cells} places a batch on average, {repeats.max():.0f} at most"
     ways = "Use a smaller batch_sampler.batch_size"
     if has_axis(survey.sampler, GroupAxis):
-        ways += ", give small experiments weight 0 (sampler.weights), or let more cells leak in (sampler.leaky)"
+        ways += (
+            ", give small experiments weight 0 (sampler.experiment_aware.weights), or let more cells leak in "
+            "(sampler.experiment_aware.leaky)"
+        )
     elif has_axis(survey.sampler, ShareAxis):
-        ways += ", or ask less of the labels with few cells (sampler.ratio)"
+        ways += ", or ask less of the labels with few cells (sampler.condition.ratio)"
     yield Finding(f"{_of_batches(survey, repeats > 0)} hold a cell more than once: {at_once}.", f"{ways}.")
 
 
@@ -145,7 +155,8 @@ def _mates(survey: Survey) -> Iterator[Finding]:
         f"{percent(survey.mates.mean())} of a batch's cells share their track with another cell of it ({pairs:.1f} "
         f"pairs a batch{why}): they are near-copies, which the loss pushes apart.",
         f"Few of each {title_of(capped[0])} are at hand, so the cap gives way: use a smaller batch_sampler.batch_size"
-        f"{', widen sampler.window_hours' * has_axis(survey.sampler, WindowAxis)}, or ask less of what is rare."
+        f"{', widen sampler.temporal.window_hours' * has_axis(survey.sampler, WindowAxis)}, "
+        "or ask less of what is rare."
         if capped
         else "Add the axis track_capped to the sampler, or use a smaller batch_sampler.batch_size"
         f"{', or reading=rows' * (by_row is not None)}.",
@@ -179,7 +190,8 @@ def _overdrawn(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             f"An epoch draws each of the {several(int(cells[most]), 'cell')} of {name} {each[most]:.1f} times, "
             f"{each[most] / usual:.1f} times as often as the average cell: a model may learn them by heart.",
-            "Ask less of what is rare (sampler.ratio, sampler.weights), or train for fewer or shorter epochs.",
+            "Ask less of what is rare (sampler.condition.ratio, sampler.experiment_aware.weights), or train for fewer "
+            "or shorter epochs.",
         )
 
 
