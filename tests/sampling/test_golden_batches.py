@@ -35,7 +35,7 @@ from cellcohort.sampling import (
     TrackCapped,
 )
 
-GOLDEN = Path(__file__).parent / "data" / "golden_batches.json"
+GOLDEN = Path(__file__).parents[1] / "data" / "golden_batches.json"
 EPOCHS, FIRST, LAST = 3, 20, 4  # the steps of an epoch that are looked at: so many from its beginning, and its last
 PASSED = 3  # batches of a pass
 HOURS = "hours_post_infection"
