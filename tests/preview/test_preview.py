@@ -65,8 +65,8 @@ def test_the_numbers_are_those_of_the_batches(scope: Any) -> None:
     batches = [np.concatenate(of_step) for of_step in each] if scope == "global" else [b for s in each for b in s]
     asked = [rank.asked(0, s) for s in range(len(each)) for rank in ranks][:: 2 if scope == "global" else 1]
     assert of.n_batches == len(batches) and of.steps == len(each) and of.batch_cells == len(batches[0])
-    assert np.array_equal(of.first[0], batches[0])
-    for held in of.held:
+    assert np.array_equal(of.first_batches[0], batches[0])
+    for held in of.label_shares:
         shares = np.array([np.bincount(held.column.codes[b], minlength=len(held.cells)) / len(b) for b in batches])
         for found, wanted in ((held.mean, shares.mean(0)), (held.least, shares.min(0)), (held.most, shares.max(0))):
             assert np.allclose(found, wanted)
@@ -74,9 +74,9 @@ def test_the_numbers_are_those_of_the_batches(scope: Any) -> None:
         assert np.allclose(held.asked, np.mean([one.shares[held.title] for one in asked], axis=0))
         by_rank = [np.bincount(held.column.codes[np.concatenate(r)]) for r in zip(*each, strict=True)]
         assert np.allclose(held.by_rank, [count / count.sum() for count in by_rank])
-        led = np.asarray(of.leaders)
-        assert held.by_leader is not None
-        assert np.allclose(held.by_leader, [shares[led == leader].mean(0) for leader in range(3)])
+        led = np.asarray(of.primary)
+        assert held.by_primary is not None
+        assert np.allclose(held.by_primary, [shares[led == leader].mean(0) for leader in range(3)])
     told = [describe(made.cells, b, a, made.axes) for b, a in zip(batches, asked, strict=True)]
     for name in ("window/held", "leak/held", "duplicates", "same_track_pairs", "shortfall"):
         assert np.allclose(of.numbers[name], [one[name] for one in told]), name
@@ -85,8 +85,8 @@ def test_the_numbers_are_those_of_the_batches(scope: Any) -> None:
         np.isin(tracks[b], [t for t, n in zip(*np.unique(tracks[b], return_counts=True), strict=True) if n > 1])
         for b in batches
     ]
-    assert of.mates is not None and np.allclose(of.mates, [one.mean() for one in mates])
-    assert [len(np.intersect1d(*of_step)) for of_step in each] == of.common.tolist()
+    assert of.same_track_share is not None and np.allclose(of.same_track_share, [one.mean() for one in mates])
+    assert [len(np.intersect1d(*of_step)) for of_step in each] == of.shared_cells.tolist()
 
 
 def test_one_of_anything_is_told_as_one() -> None:
@@ -101,11 +101,11 @@ def test_the_whole_epoch_is_counted_however_few_batches_are_measured() -> None:
     made = sampler(cells_of(EVEN), ALL)
     of, every = survey(made, batches=3, epochs=3), coverage(made)
     assert of.n_batches == 4 and of.draws.sum() == len(made) * 40, "a step is measured on all its ranks"
-    assert np.array_equal(of.coverage.drawn, every.drawn) and of.drawn[0] == every.share
+    assert np.array_equal(of.coverage.drawn, every.drawn) and of.coverage_by_epoch[0] == every.share
     seen = [
         np.concatenate([made.for_rank(r, 2).batch(e, s) for r in (0, 1) for s in range(len(made))]) for e in range(3)
     ]
-    assert np.allclose(of.drawn, [len(np.unique(np.concatenate(seen[: e + 1]))) / 1200 for e in range(3)])
+    assert np.allclose(of.coverage_by_epoch, [len(np.unique(np.concatenate(seen[: e + 1]))) / 1200 for e in range(3)])
 
 
 @pytest.mark.parametrize(("limit", "steps"), [(5, 5), (0.5, 15), (1.0, 30), (1000, 30), (None, 30)])
@@ -284,7 +284,7 @@ def test_the_text_fits_and_sums_long_columns_up(name: str, world_size: int) -> N
     made = sampler(cells_of(sizes), axes, 5 if world_size == 8 else 20, world_size=world_size)
     text = report(of := survey(made), findings(of), cover(made), "Source.")
     assert max(map(len, text.splitlines())) <= WIDTH
-    for held in of.held:
+    for held in of.label_shares:
         lines = text.split(f"{held.title.upper()}: share of a batch")[1].split("\n\n")[0].splitlines()[2:]
         n = int((held.cells > 0).sum())
         assert len(lines) == (n if n <= 20 else 11)

@@ -1,7 +1,7 @@
 """What a batch held against what was asked of it: pure functions from positions to numbers.
 
-The numbers have names that follow from the table and the axes alone, so they are the same for
-every batch of a run:
+Training and preview both measure with it. The names of the numbers follow from the table and the axes
+alone, so they are the same for every batch of a run:
 
 ``<column>/share/<label>``, ``<column>/asked/<label>``
     Share of the batch that this label had, and that was asked of it. A column of more than
@@ -12,13 +12,13 @@ every batch of a run:
 ``<column>/distance``, ``<column>/distance_to_table``
     Total variation (0 to 1) from the shares asked, and from those of the whole table.
 ``leak/asked``, ``leak/held``
-    Share of cells that are not of the group which the batch is built around.
+    Share of cells that are not of the primary label of the batch.
 ``window/asked``, ``window/held``, ``window/focal_hours``
-    Share of cells within the window around the focal time (both ends included), and that time.
+    Share of cells within the time window around the focal time (both ends included), and that time.
 ``<column>/shortfall``, ``leak/shortfall``, ``window/shortfall``, ``shortfall``
     Cells that were asked and could not be given: the whole cells by which a count misses its
-    target by more than one, which is rounding. The last is the sum of the others. A column that
-    batches are grouped by has none of its own: the leak is what can be short of there.
+    target by more than one, which is rounding. The last is the sum of the others. The column of the
+    primary label has none of its own: only the leak can be short there.
 ``duplicates``
     Places filled by a cell that the batch holds already.
 ``same_track_pairs``
@@ -34,15 +34,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numba import njit
 
 from cellcohort.cells import CellTable, Column
-from cellcohort.composition.metrics import MOST_LABELS, Gauge, Leak, Repeats, Shares, Tracks, Window, label_texts
+from cellcohort.composition.metrics import (
+    MOST_LABELS,
+    Duplicates,
+    LabelMetrics,
+    Leak,
+    Metric,
+    SameTrack,
+    Steps,
+    TimeWindow,
+    label_texts,
+)
 from cellcohort.sampling import BatchSampler
 from cellcohort.sampling.axes.base import Axis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.coverage import DrawCounter
 
-__all__ = ["MOST_LABELS", "Meter", "StepMeter", "describe"]
+__all__ = ["MOST_LABELS", "Meter", "StepMeter", "describe", "title_of"]
+
+_ENTRIES = 4_000_000  # of the arrays (steps, ranks, labels) that exist at a time
 
 
 class Meter:
@@ -73,36 +85,63 @@ class Meter:
         self, cells: CellTable, axes: Mapping[str, Axis] | None = None, scope: Literal["rank", "global"] = "rank"
     ) -> None:
         kinds = list((axes or {}).values())
-        gauges: list[Gauge] = []
         self.columns: dict[str, Column] = {}
+        self._labels: dict[str, LabelMetrics] = {}
         for axis in kinds:
             if isinstance(axis, (GroupAxis, ShareAxis)):
                 key: Any = axis.column if isinstance(axis.column, str) else tuple(axis.column)
-                title = key if isinstance(key, str) else " x ".join(key)
-                self._add(gauges, title, cells.column(axis.column), key, isinstance(axis, ShareAxis))
+                self._add(title_of(axis), cells.column(axis.column), key, isinstance(axis, ShareAxis))
         for role in ("experiment", "condition"):
             if cells.has(role):
-                self._add(gauges, role, cells.column(role))
-        gauges += [Leak(cells.column(axis.column)) for axis in kinds if isinstance(axis, GroupAxis)]
-        gauges += [Window(axis.values(cells)) for axis in kinds if isinstance(axis, WindowAxis)]
-        gauges.append(Repeats())
+                self._add(role, cells.column(role))
+        metrics: list[Metric] = list(self._labels.values())
+        metrics += [Leak(cells.column(axis.column)) for axis in kinds if isinstance(axis, GroupAxis)]
+        metrics += [TimeWindow(axis.values(cells)) for axis in kinds if isinstance(axis, WindowAxis)]
+        metrics.append(Duplicates())
         if cells.has("track"):
-            gauges.append(Tracks(cells.column("track")))
-        ends = np.cumsum([len(gauge.names) for gauge in gauges])
-        self._gauges = [(gauge, slice(end - len(gauge.names), end)) for gauge, end in zip(gauges, ends, strict=True)]
+            metrics.append(SameTrack(cells.column("track")))
+        ends = np.cumsum([len(metric.names) for metric in metrics])
+        self._metrics = [
+            (metric, slice(end - len(metric.names), end)) for metric, end in zip(metrics, ends, strict=True)
+        ]
         self._joint = scope == "global"
-        names = [name for gauge in gauges for name in gauge.names]
+        names = [name for metric in metrics for name in metric.names]
         shortfalls = {f"{what}/shortfall" for what in (*self.columns, "leak", "window")}
         self._short = [i for i, name in enumerate(names) if name in shortfalls]
         self.names = (*names, "shortfall")
-        self.details = frozenset(name for gauge in gauges for name in gauge.details)
+        self.details = frozenset(name for metric in metrics for name in metric.details)
 
-    def _add(self, gauges: list[Gauge], title: str, column: Column, key: Any = None, quota: bool = False) -> None:
+    def _add(self, title: str, column: Column, key: Any = None, quota: bool = False) -> None:
         if column.name not in [known.name for known in self.columns.values()]:
             self.columns[title] = column
-            gauges.append(Shares(title, column, key, quota))
+            self._labels[title] = LabelMetrics(title, column, key, quota)
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]]) -> np.ndarray:
+    def steps_at_once(self, n_ranks: int) -> int:
+        """Return how many steps to measure in one call, so that columns of many labels take little memory."""
+        widest = max([len(column.labels) for column in self.columns.values()], default=1)
+        return max(1, min(256, _ENTRIES // (widest * n_ranks)))
+
+    def count(self, positions: np.ndarray) -> dict[str, np.ndarray]:
+        """Count the cells of each label.
+
+        Parameters
+        ----------
+        positions : numpy.ndarray of int64, shape (n_steps, n_ranks, batch_size)
+            What every rank's batch of every step holds.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray of float64, shape (n_steps, n_ranks, n_labels)
+            For each of `columns` the cells of every label in every batch.
+        """
+        return {title: metric.count(positions) for title, metric in self._labels.items()}
+
+    def measure(
+        self,
+        positions: np.ndarray,
+        asked: Sequence[Sequence[Asked]],
+        counts: Mapping[str, np.ndarray] | None = None,
+    ) -> np.ndarray:
         """Measure the batches of some steps.
 
         Parameters
@@ -111,26 +150,34 @@ class Meter:
             What every rank's batch of every step holds.
         asked : sequence over steps of sequence over ranks of Asked
             What was asked of each; with scope "global" the same for all ranks.
+        counts : mapping, optional
+            Result of :meth:`count` for these positions, where it is known already.
 
         Returns
         -------
         numpy.ndarray of float64, shape (n_steps, n_ranks + 1, n_names)
             For each step one row per rank, then one for the global batch. In it shares are of the
-            union, leak and window are counted rank by rank, each by its own group and focal time
+            union, leak and window are counted rank by rank, each by its own primary label and focal time
             (NaN where these differ), and with scope "rank" the shortfalls of the ranks are added up.
         """
         n_steps, n_ranks, _ = positions.shape
+        steps = Steps(positions, asked, self._joint, self.count(positions) if counts is None else counts)
         numbers = np.empty((n_steps, n_ranks + 1, len(self.names)))
-        for gauge, places in self._gauges:
-            gauge.measure(positions, asked, self._joint, numbers[:, :, places])
+        for metric, places in self._metrics:
+            metric.measure(steps, numbers[:, :, places])
         numbers[:, :, -1] = numbers[:, :, self._short].sum(axis=2)
         return numbers
+
+
+def title_of(axis: Axis) -> str:
+    """Return the column of an axis, or several joined by ``" x "``."""
+    return axis.column if isinstance(axis.column, str) else " x ".join(axis.column)
 
 
 def describe(
     cells: CellTable, positions: np.ndarray, asked: Asked | None = None, axes: Mapping[str, Axis] | None = None
 ) -> dict[str, float]:
-    """Say what one batch held.
+    """Measure one batch.
 
     Parameters
     ----------
@@ -139,9 +186,9 @@ def describe(
     positions : array of int, shape (batch_size,)
         The cells of the batch.
     asked : Asked, optional
-        What was asked of it, ``sampler.asked(epoch, step)``; needed with `axes`.
+        What was asked of it, ``sampler.asked(epoch, step)``; required with `axes`.
     axes : dict of str to Axis, optional
-        The axes that asked it, ``sampler.axes``.
+        The axes of the sampler, ``sampler.axes``.
 
     Returns
     -------
@@ -151,10 +198,10 @@ def describe(
     Raises
     ------
     ValueError
-        There are axes but nothing that they asked.
+        If `axes` are given without `asked`.
     """
     if axes and asked is None:
-        raise ValueError("describe was given axes but not what they asked; pass asked=sampler.asked(epoch, step).")
+        raise ValueError("describe has axes but not what they asked; pass asked=sampler.asked(epoch, step).")
     meter = Meter(cells, axes)
     numbers = meter.measure(np.asarray(positions, np.int64)[None, None], [[asked or Asked()]])
     return dict(zip(meter.names, numbers[0, 0].tolist(), strict=True))
@@ -182,61 +229,51 @@ class StepMeter:
         self._ranks = [sampler.for_rank(rank, sampler.world_size) for rank in range(sampler.world_size)]
         group = next((axis for axis in sampler.axes.values() if isinstance(axis, GroupAxis)), None)
         self._groups = label_texts(sampler.cells.column(group.column).labels) if group else []
-        self._seen = np.zeros(len(sampler.cells), bool)
-        self._n_seen, self._next = 0, (-1, 0)
+        self._draws, self._next = DrawCounter(len(sampler.cells)), (-1, 0)
 
     def positions(self, epoch: int, first: int, n_steps: int = 1) -> np.ndarray:
-        """The cells that every rank's batch holds, int64 of shape (n_steps, world_size, batch_size)."""
+        """Return the cells that every rank's batch holds, int64 of shape (n_steps, world_size, batch_size)."""
         return np.array([[rank.batch(epoch, first + i) for rank in self._ranks] for i in range(n_steps)])
 
     def measure(self, epoch: int, first: int, positions: np.ndarray) -> tuple[np.ndarray, list[list[str | None]]]:
         """Measure the batches of steps that follow each other.
 
-        Steps are cheap in their order. After a leap, as when a run resumes in mid-epoch, the
-        earlier batches of the epoch are gone through once for the coverage.
+        Steps are cheap in their order. Where steps were skipped, as when a run resumes in mid-epoch,
+        the earlier batches of the epoch are drawn once for the coverage.
 
         Parameters
         ----------
         epoch, first : int
             The epoch and the first of the steps.
         positions : numpy.ndarray
-            What :meth:`positions` says of these steps.
+            Result of :meth:`positions` for these steps.
 
         Returns
         -------
         numpy.ndarray of float64, shape (n_steps, world_size + 1, n_names)
             For each step one row per rank, then one for the global batch.
         list of list of str or None, of the same shape as the rows
-            The label that each batch is built around; None if none, or if ranks differ.
+            Primary label of each batch; None if there is none, or if ranks differ.
         """
         n_steps, n_ranks, _ = positions.shape
         asked = [[rank.asked(epoch, first + i) for rank in self._ranks] for i in range(n_steps)]
         numbers = np.full((n_steps, n_ranks + 1, len(self.names)), np.nan)
-        numbers[:, :, :-1] = self.meter.measure(positions, asked)
-        numbers[:, -1, -1] = self._cover(epoch, first, positions)
+        at_once = self.meter.steps_at_once(n_ranks)
+        for begin in range(0, n_steps, at_once):
+            part = slice(begin, begin + at_once)
+            numbers[part, :, :-1] = self.meter.measure(positions[part], asked[part])
+        numbers[:, -1, -1] = self._coverage(epoch, first, positions)
         groups: list[list[str | None]] = []
         for ranks in asked:
             labels = [None if one.experiment is None else self._groups[one.experiment] for one in ranks]
             groups.append([*labels, labels[0] if len(set(labels)) == 1 else None])
         return numbers, groups
 
-    def _cover(self, epoch: int, first: int, positions: np.ndarray) -> np.ndarray:
+    def _coverage(self, epoch: int, first: int, positions: np.ndarray) -> np.ndarray:
+        """Share of the cells drawn since the epoch began, after each of the steps."""
         if (epoch, first) != self._next:
-            self._seen[:], self._n_seen = False, 0
+            self._draws = DrawCounter(len(self._draws.draws))
             for earlier in range(first):
-                self._n_seen += int(_see(self._seen, self.positions(epoch, earlier))[0])
+                self._draws.add(self.positions(epoch, earlier))
         self._next = epoch, first + len(positions)
-        so_far = self._n_seen + np.cumsum(_see(self._seen, positions))
-        self._n_seen = int(so_far[-1])
-        return so_far / len(self._seen)
-
-
-@njit(cache=True, nogil=True)
-def _see(seen, positions):  # type: ignore[no-untyped-def]
-    """Mark positions as seen; how many were not before, per step."""
-    new = np.zeros(len(positions), np.int64)
-    for step in range(len(positions)):
-        for position in positions[step].ravel():
-            new[step] += not seen[position]
-            seen[position] = True
-    return new
+        return self._draws.add(positions) / len(self._draws.draws)

@@ -1,4 +1,4 @@
-"""The single measurements that a `Meter` is made of.
+"""The metrics that a `Meter` is made of.
 
 Each measures the batches of several steps and all ranks at once: one row per step and rank, and one
 for the global batch of the step behind those of its ranks. Counting is compiled.
@@ -6,8 +6,8 @@ for the global batch of the step behind those of its ranks. Counting is compiled
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any, Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
@@ -16,16 +16,36 @@ from cellcohort.cells import Column
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.drawing.time_window import TOLERANCE
 
-MOST_LABELS = 20  # columns with more are summed up instead of told label by label
+MOST_LABELS = 20  # a column with more labels is summarized instead of reported label by label
+_SUMMARY = ("share_min", "share_max", "effective_labels")
 _ROUNDING = 1 + 1e-6  # cells by which a count may miss its target without being short
 
 
-class Gauge(Protocol):
+class Steps(NamedTuple):
+    """The batches of some steps and what was asked of them.
+
+    Attributes
+    ----------
+    positions : numpy.ndarray of int64, shape (n_steps, n_ranks, batch_size)
+    asked : sequence over steps of sequence over ranks of Asked
+    joint : bool
+        Whether only the union of the ranks' batches was asked something (``scope="global"``).
+    counts : mapping of str to numpy.ndarray, shape (n_steps, n_ranks, n_labels)
+        Cells of each label, by the title of the column.
+    """
+
+    positions: np.ndarray
+    asked: Sequence[Sequence[Asked]]
+    joint: bool
+    counts: Mapping[str, np.ndarray]
+
+
+class Metric(Protocol):
     """Some numbers on batches."""
 
     @property
     def names(self) -> Sequence[str]:
-        """Their names."""
+        """Names of the numbers."""
         ...
 
     @property
@@ -33,59 +53,63 @@ class Gauge(Protocol):
         """Those names that a log can do without."""
         ...
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
-        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names).
-
-        Parameters
-        ----------
-        positions : numpy.ndarray of int64, shape (n_steps, n_ranks, batch_size)
-        asked : sequence over steps of sequence over ranks of Asked
-        joint : bool
-            Whether only the union of the ranks' batches was asked something.
-        """
+    def measure(self, steps: Steps, out: np.ndarray) -> None:
+        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names)."""
         ...
 
 
-class Shares:
+class LabelMetrics:
     """Shares of the labels of a column, and how far they are from those asked and the table's.
 
-    `key` is what ``Asked.shares`` calls the column, if it is in there; `quota` says whether every
-    label has a number of cells to be met, or only those of the leak together (see `Leak`).
+    Parameters
+    ----------
+    title : str
+        The column, as it is called in the names of the numbers.
+    column : Column
+    key : str or tuple of str, optional
+        The column, as ``Asked.shares`` calls it, if an axis governs it.
+    quota : bool
+        Whether each label has a number of cells to be met, or only all labels but the primary one
+        together (see `Leak`).
     """
 
     def __init__(self, title: str, column: Column, key: Any = None, quota: bool = False) -> None:
         counts = column.counts()
-        self._codes, self._key, self._table = column.codes, key, counts / counts.sum()
+        self._title, self._codes, self._key, self._table = title, column.codes, key, counts / counts.sum()
         self._present = np.flatnonzero(counts)
         labels = label_texts([column.labels[code] for code in self._present])
         self._each = len(labels) <= MOST_LABELS
-        told = [f"share/{label}" for label in labels] if self._each else ["share_min", "share_max", "effective_labels"]
+        shares = [f"share/{label}" for label in labels] if self._each else list(_SUMMARY)
         asked = [f"asked/{label}" for label in labels] if self._each and key is not None else []
         last = ["present", "distance_to_table"] + ["distance"] * (key is not None) + ["shortfall"] * quota
-        self.names = [f"{title}/{name}" for name in [*told, *asked, *last]]
+        self.names = [f"{title}/{name}" for name in [*shares, *asked, *last]]
         self.details = [f"{title}/{name}" for name in asked]
         if key is not None:
             self.details += [f"{title}/distance_to_table", f"{title}/shortfall"]
-        self._told, self._last = len(told), len(last)
+        self._n_shares, self._n_last = len(shares), len(last)
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
-        counts = _count(self._codes, positions, len(self._table))
+    def count(self, positions: np.ndarray) -> np.ndarray:
+        """Cells of each label in each batch, float64 of shape (n_steps, n_ranks, n_labels)."""
+        return _count(self._codes, positions, len(self._table))
+
+    def measure(self, steps: Steps, out: np.ndarray) -> None:
+        counts = steps.counts[self._title]
         if self._key is None:
             wanted = np.broadcast_to(self._table, counts.shape)
         else:
-            wanted = np.array([[one.shares[self._key] for one in ranks] for ranks in asked])
-        held, verdict = _judge(counts, wanted, self._table, positions.shape[2], joint)
+            wanted = np.array([[one.shares[self._key] for one in ranks] for ranks in steps.asked])
+        held, verdict = _judge(counts, wanted, self._table, steps.positions.shape[2], steps.joint)
         shares = held[:, :, self._present]
-        out[:, :, : self._told] = shares if self._each else _spread(shares)
+        out[:, :, : self._n_shares] = shares if self._each else _summary(shares)
         if self._each and self._key is not None:
             of_ranks = wanted[:, :, self._present]
-            out[:, :-1, self._told : -self._last] = of_ranks
-            out[:, -1, self._told : -self._last] = of_ranks.mean(axis=1)
-        out[:, :, -self._last :] = verdict[:, :, : self._last]
+            out[:, :-1, self._n_shares : -self._n_last] = of_ranks
+            out[:, -1, self._n_shares : -self._n_last] = of_ranks.mean(axis=1)
+        out[:, :, -self._n_last :] = verdict[:, :, : self._n_last]
 
 
 class Leak:
-    """Share of cells that are not of the group the batch is built around."""
+    """Share of cells that are not of the primary label of their batch."""
 
     names = ("leak/asked", "leak/held", "leak/shortfall")
     details = ("leak/shortfall",)
@@ -93,14 +117,14 @@ class Leak:
     def __init__(self, column: Column) -> None:
         self._codes = column.codes
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
-        group = np.array([[one.experiment for one in ranks] for ranks in asked])
-        counts = _count_others(self._codes, positions, group)
-        _against(np.array([[one.leaky for one in ranks] for ranks in asked]), counts, joint, out)
+    def measure(self, steps: Steps, out: np.ndarray) -> None:
+        primary = np.array([[one.experiment for one in ranks] for ranks in steps.asked])
+        counts = _count_others(self._codes, steps.positions, primary)
+        _against(np.array([[one.leaky for one in ranks] for ranks in steps.asked]), counts, steps.joint, out)
 
 
-class Window:
-    """Share of cells within the window around the focal time of the batch."""
+class TimeWindow:
+    """Share of cells within the time window around the focal time of the batch."""
 
     names = ("window/asked", "window/held", "window/shortfall", "window/focal_hours")
     details = ("window/shortfall", "window/focal_hours")
@@ -108,26 +132,25 @@ class Window:
     def __init__(self, hours: np.ndarray) -> None:
         self._hours = hours
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
-        inside, focal, width = np.moveaxis(
-            np.array([[(one.inside, one.focal_hours, one.window_hours) for one in ranks] for ranks in asked]), 2, 0
-        )
-        _against(inside, _count_near(self._hours, positions, focal, width + TOLERANCE), joint, out)
+    def measure(self, steps: Steps, out: np.ndarray) -> None:
+        asked = [[(one.inside, one.focal_hours, one.window_hours) for one in ranks] for ranks in steps.asked]
+        inside, focal, width = np.moveaxis(np.array(asked), 2, 0)
+        _against(inside, _count_near(self._hours, steps.positions, focal, width + TOLERANCE), steps.joint, out)
         out[:, :-1, 3] = focal
         out[:, -1, 3] = np.where((focal == focal[:, :1]).all(axis=1), focal[:, 0], np.nan)
 
 
-class Repeats:
+class Duplicates:
     """Places filled by a cell that the batch holds already."""
 
     names: Sequence[str] = ("duplicates",)
     details: Sequence[str] = ()
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
-        out[:, :, 0] = _equals(positions)[:, :, 0]
+    def measure(self, steps: Steps, out: np.ndarray) -> None:
+        out[:, :, 0] = count_repeats(steps.positions)[:, :, 0]
 
 
-class Tracks:
+class SameTrack:
     """Pairs of places filled by cells of one track."""
 
     names: Sequence[str] = ("same_track_pairs",)
@@ -136,8 +159,8 @@ class Tracks:
     def __init__(self, column: Column) -> None:
         self._codes = column.codes
 
-    def measure(self, positions: np.ndarray, asked: Sequence[Sequence[Asked]], joint: bool, out: np.ndarray) -> None:
-        out[:, :, 0] = _equals(self._codes[positions])[:, :, 1]
+    def measure(self, steps: Steps, out: np.ndarray) -> None:
+        out[:, :, 0] = count_repeats(self._codes[steps.positions])[:, :, 1]
 
 
 def label_texts(labels: Sequence[Hashable]) -> list[str]:
@@ -155,7 +178,7 @@ def _against(wanted: np.ndarray, counts: np.ndarray, joint: bool, out: np.ndarra
     out[:, :, 2] = verdict[:, :, 3]
 
 
-def _spread(shares: np.ndarray) -> np.ndarray:
+def _summary(shares: np.ndarray) -> np.ndarray:
     """Least share, largest share and effective number of labels of every row."""
     entropy = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)
     return np.stack([shares.min(axis=-1), shares.max(axis=-1), np.exp(entropy)], axis=-1)
@@ -174,14 +197,14 @@ def _count(codes, positions, n_labels):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _count_others(codes, positions, group):  # type: ignore[no-untyped-def]
-    """Cells of other labels than the batch's, and of it, shape (n_steps, n_ranks, 2)."""
+def _count_others(codes, positions, primary):  # type: ignore[no-untyped-def]
+    """Cells of other labels than the primary one of the batch, and of it, shape (n_steps, n_ranks, 2)."""
     n_steps, n_ranks, size = positions.shape
     counts = np.zeros((n_steps, n_ranks, 2))
     for step in range(n_steps):
         for rank in range(n_ranks):
             for i in range(size):
-                counts[step, rank, int(codes[positions[step, rank, i]] == group[step, rank])] += 1
+                counts[step, rank, int(codes[positions[step, rank, i]] == primary[step, rank])] += 1
     return counts
 
 
@@ -228,10 +251,13 @@ def _judge(counts, wanted, table, size, joint):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _equals(values):  # type: ignore[no-untyped-def]
-    """Entries that came before, and pairs of equal entries: of each batch and of each step together."""
+def count_repeats(values):  # type: ignore[no-untyped-def]
+    """Count equal entries in each batch and in each step as a whole, shape (n_steps, n_ranks + 1, 3).
+
+    The counts are: entries equal to an earlier one, pairs of equal entries, entries equal to any other.
+    """
     n_steps, n_ranks, _ = values.shape
-    out = np.zeros((n_steps, n_ranks + 1, 2))
+    out = np.zeros((n_steps, n_ranks + 1, 3))
     for step in range(n_steps):
         for row in range(n_ranks + 1):
             entries = values[step, row] if row < n_ranks else values[step].ravel()
@@ -246,5 +272,6 @@ def _equals(values):  # type: ignore[no-untyped-def]
                 known[slot] = value
                 out[step, row, 0] += count[slot] > 0
                 out[step, row, 1] += count[slot]
+                out[step, row, 2] += (0, 2, 1)[min(count[slot], 2)]
                 count[slot] += 1
     return out

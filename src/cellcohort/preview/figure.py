@@ -23,11 +23,11 @@ def picture(survey: Survey, title: str = "") -> Figure:
     title : str
         Name of the sampling strategy.
     """
-    held = list(survey.held)
+    held = list(survey.label_shares)
     heights = [_ROW + _LABEL * max(6, len(panels.shown(of)[0])) for of in held]
     strata = len(panels.strata(survey)[0])
     last = [_ROW + _LABEL * max(6, min(strata, 12))]
-    beside = [of for of in held if of.rule != "group" and of.by_leader is not None]
+    beside = [of for of in held if of.rule != "group" and of.by_primary is not None]
     middle = [_ROW + _LABEL * max(6, len(panels.shown(survey.group)[0]))] if survey.group and beside else []
     figure = Figure(figsize=(WIDTH, 1.0 + sum(heights + middle + last)), dpi=110, layout="constrained")
     rows = figure.add_gridspec(len(heights + middle + last), 2, height_ratios=heights + middle + last)
@@ -35,7 +35,7 @@ def picture(survey: Survey, title: str = "") -> Figure:
         panels.shares(figure.add_subplot(rows[row, 0]), of)
         panels.first_batches(figure.add_subplot(rows[row, 1]), survey, of, row)
     if middle and survey.group is not None:
-        panels.by_leader(figure.add_subplot(rows[len(held), 0]), survey.group, beside[0])
+        panels.by_primary(figure.add_subplot(rows[len(held), 0]), survey.group, beside[0])
         panels.ranks(figure.add_subplot(rows[len(held), 1]), survey)
     panels.coverage(figure.add_subplot(rows[-1, 0]), survey)
     panels.times(figure.add_subplot(rows[-1, 1]), survey)

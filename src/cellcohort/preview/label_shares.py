@@ -1,4 +1,4 @@
-"""How the labels of a column share the places of many batches."""
+"""The shares of a column's labels in many batches: views of the counts that a `Meter` makes."""
 
 from __future__ import annotations
 
@@ -7,100 +7,112 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from scipy import sparse
 
 from cellcohort.cells import Column
-from cellcohort.preview.describe import names
+from cellcohort.composition.metrics import label_texts
 
-_MOST_PAIRS = 100_000  # of labels, for which each label is counted by the label that leads
+_MOST_PAIRS = 100_000  # of a primary label and a label, for which mean shares are given pair by pair
 
 
 @dataclass(frozen=True)
-class Held:
+class LabelShares:
     """The shares of a column's labels in batches. Arrays have one entry per label unless said otherwise.
 
     Attributes
     ----------
     title : str
-        The column as axes and roles call it.
+        The column, as axes and roles call it.
     column : Column
     rule : {"group", "share"} or None
-        Whether batches are built around one label, each label has its share, or no axis looks at it.
-    cells : numpy.ndarray of int
-        Cells of the table.
+        Whether each batch has one primary label, each label has its share, or no axis governs the column.
     asked : numpy.ndarray or None
-        Mean share asked; None where no axis looks at the column.
-    mean, least, most : numpy.ndarray
-        Mean, smallest and largest share held by a batch.
-    absent : numpy.ndarray
-        Share of batches that hold no cell of the label.
-    by_rank : numpy.ndarray, shape (world_size, n_labels)
-        Mean share in the batches of each rank.
-    by_leader : numpy.ndarray, shape (n_groups, n_labels), or None
-        Mean share in the batches that are built around each label of the group axis; NaN where there
-        are none.
+        Mean share asked; None where no axis governs the column.
+    counts : scipy.sparse.csr_array of int, shape (n_steps * world_size, n_labels)
+        Cells in the batch of each rank, the ranks of a step in order.
+    world_size : int
+    joint : bool
+        Whether a batch is the union over ranks (``scope="global"``).
+    primary : numpy.ndarray of int, shape (n_batches,), or None
+        Code of the primary label of each batch.
+    n_groups : int
+        Labels of the group axis.
     """
 
     title: str
     column: Column
     rule: Literal["group", "share"] | None
-    cells: np.ndarray
     asked: np.ndarray | None
-    mean: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
-    absent: np.ndarray
-    by_rank: np.ndarray
-    by_leader: np.ndarray | None
+    counts: sparse.csr_array
+    world_size: int
+    joint: bool
+    primary: np.ndarray | None
+    n_groups: int
 
     @cached_property
     def names(self) -> list[str]:
         """The labels as texts that differ."""
-        return names(self.column)
+        return label_texts(self.column.labels)
+
+    @cached_property
+    def cells(self) -> np.ndarray:
+        """Cells of the table."""
+        return self.column.counts()
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """Mean share of a batch."""
+        return self.by_rank.mean(axis=0)
+
+    @cached_property
+    def least(self) -> np.ndarray:
+        """Smallest share of a batch."""
+        return self._batches.min(axis=0).toarray() / self._size
+
+    @cached_property
+    def most(self) -> np.ndarray:
+        """Largest share of a batch."""
+        return self._batches.max(axis=0).toarray() / self._size
+
+    @cached_property
+    def absent(self) -> np.ndarray:
+        """Share of batches that hold no cell of the label."""
+        held = np.bincount(self._batches.indices, minlength=self._batches.shape[1])
+        return 1 - held / self._batches.shape[0]
+
+    @cached_property
+    def by_rank(self) -> np.ndarray:
+        """Mean share in the batches of each rank, shape (world_size, n_labels)."""
+        ranks = np.arange(self.counts.shape[0]) % self.world_size
+        sums = _sum_rows(self.counts, ranks, self.world_size).toarray()
+        return sums / sums.sum(axis=1, keepdims=True)
+
+    @cached_property
+    def by_primary(self) -> np.ndarray | None:
+        """Mean share in the batches of each primary label, shape (n_groups, n_labels).
+
+        NaN where no batch has that primary label. None without a group axis, or with too many labels.
+        """
+        if self.primary is None or self.n_groups * len(self.column.labels) > _MOST_PAIRS:
+            return None
+        sums = _sum_rows(self._batches, self.primary, self.n_groups).toarray()
+        n_batches = np.bincount(self.primary, minlength=self.n_groups)[:, None] * self._size
+        return np.divide(sums, n_batches, np.full(sums.shape, np.nan), where=n_batches > 0)
+
+    @cached_property
+    def _batches(self) -> sparse.csr_array:
+        if not self.joint:
+            return self.counts
+        n_steps = self.counts.shape[0] // self.world_size
+        return _sum_rows(self.counts, np.repeat(np.arange(n_steps), self.world_size), n_steps)
+
+    @property
+    def _size(self) -> int:
+        """Cells of a batch."""
+        return int(self._batches[[0]].sum())
 
 
-class Sums:
-    """Sums, least and most of the cells per label of one column."""
-
-    def __init__(self, column: Column, n_ranks: int, n_groups: int) -> None:
-        n = len(column.labels)
-        self._column, self._asked = column, np.zeros(n)
-        self._sum, self._absent = np.zeros((n_ranks, n)), np.zeros(n)
-        self._least, self._most = np.full(n, np.inf), np.zeros(n)
-        self._n_led = np.zeros(n_groups)
-        self._led = np.zeros((n_groups, n)) if 0 < n_groups * n <= _MOST_PAIRS else None
-
-    def add(
-        self, batches: np.ndarray, by_rank: np.ndarray, leaders: np.ndarray | None, asked: np.ndarray | None
-    ) -> None:
-        counts = _count(self._column, batches)
-        shares = counts / batches.shape[1]
-        self._least, self._most = np.minimum(self._least, shares.min(0)), np.maximum(self._most, shares.max(0))
-        self._absent += (counts == 0).sum(axis=0)
-        for rank in range(by_rank.shape[1]):
-            self._sum[rank] += np.bincount(self._column.codes[by_rank[:, rank].ravel()], minlength=len(self._most))
-        if leaders is not None:
-            np.add.at(self._n_led, leaders, 1)
-            if self._led is not None:
-                np.add.at(self._led, leaders, shares)
-        if asked is not None:
-            self._asked += asked
-
-    def held(self, title: str, rule: Literal["group", "share"] | None, n_batches: int) -> Held:
-        """What so many batches held."""
-        by_rank = self._sum / self._sum.sum(axis=1, keepdims=True)
-        led = None
-        if self._led is not None:
-            led = np.divide(
-                self._led, self._n_led[:, None], np.full_like(self._led, np.nan), where=self._n_led[:, None] > 0
-            )
-        return Held(
-            title, self._column, rule, self._column.counts(), self._asked / n_batches if rule else None,
-            by_rank.mean(axis=0), self._least, self._most, self._absent / n_batches, by_rank, led,
-        )  # fmt: skip
-
-
-def _count(column: Column, batches: np.ndarray) -> np.ndarray:
-    """Cells per batch and label, shape (n_batches, n_labels)."""
-    n, width = len(batches), len(column.labels)
-    code = column.codes[batches] + np.arange(0, n * width, width)[:, None]
-    return np.bincount(code.ravel(), minlength=n * width).reshape(n, width)
+def _sum_rows(counts: sparse.csr_array, group: np.ndarray, n_groups: int) -> sparse.csr_array:
+    """Sums of the rows of each group, shape (n_groups, n_labels)."""
+    n = len(group)
+    return sparse.csr_array((np.ones(n, np.int64), (group, np.arange(n))), (n_groups, n)) @ counts

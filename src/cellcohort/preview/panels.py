@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from cellcohort.messages import several
-from cellcohort.preview.label_shares import Held
+from cellcohort.preview.label_shares import LabelShares
 from cellcohort.preview.survey import Survey
 from cellcohort.preview.tables import both_ends, short
 from cellcohort.sampling.axes.base import WindowAxis
@@ -26,7 +26,7 @@ _SIZE = 8
 _BINS = 32  # of time, at most
 
 
-def shown(held: Held) -> tuple[np.ndarray, int]:
+def shown(held: LabelShares) -> tuple[np.ndarray, int]:
     """The labels that panels show, and how many are left out."""
     codes, rest = both_ends(np.flatnonzero(held.cells), held.cells)
     return codes, len(rest)
@@ -53,7 +53,7 @@ def _rows(axes: Axes, labels: list[str]) -> np.ndarray:
     return y
 
 
-def shares(axes: Axes, held: Held) -> None:
+def shares(axes: Axes, held: LabelShares) -> None:
     """Share of each label in a batch: asked, mean, and from least to most; and in the table."""
     codes, rest = shown(held)
     y = _rows(axes, [held.names[code] for code in codes])
@@ -70,10 +70,10 @@ def shares(axes: Axes, held: Held) -> None:
     _legend(axes)
 
 
-def first_batches(axes: Axes, survey: Survey, held: Held, palette: int = 0) -> None:
+def first_batches(axes: Axes, survey: Survey, held: LabelShares, palette: int = 0) -> None:
     """The first batches, one bar each, coloured by label; the labels with most cells have colours of their own."""
-    n_labels, n, colours = len(held.cells), len(survey.first), PALETTES[palette % len(PALETTES)]
-    counts = np.stack([np.bincount(held.column.codes[batch], minlength=n_labels) for batch in survey.first])
+    n_labels, n, colours = len(held.cells), len(survey.first_batches), PALETTES[palette % len(PALETTES)]
+    counts = np.stack([np.bincount(held.column.codes[batch], minlength=n_labels) for batch in survey.first_batches])
     present = np.flatnonzero(held.cells)
     most = np.sort(present[np.argsort(-held.cells[present], kind="stable")][: len(colours)])
     bottom, edges = np.zeros(n), np.arange(n + 1) - 0.5
@@ -91,12 +91,12 @@ def first_batches(axes: Axes, survey: Survey, held: Held, palette: int = 0) -> N
     _legend(axes)
 
 
-def by_leader(axes: Axes, group: Held, held: Held) -> None:
+def by_primary(axes: Axes, group: LabelShares, held: LabelShares) -> None:
     """Mean share of each label in the batches built around each label of the group, coloured by what is amiss."""
     leaders, more_leaders = shown(group)
     codes, more = shown(held)
     usual, name = (held.cells / held.cells.sum(), "in the table") if held.asked is None else (held.asked, "asked")
-    values = 100 * np.vstack([usual[codes], np.asarray(held.by_leader)[np.ix_(leaders, codes)]])
+    values = 100 * np.vstack([usual[codes], np.asarray(held.by_primary)[np.ix_(leaders, codes)]])
     off = values - values[0]
     reach = max(1.0, float(np.nanmax(np.abs(off))))
     image = axes.imshow(off, aspect="auto", cmap="RdBu", vmin=-1.4 * reach, vmax=1.4 * reach)
@@ -120,7 +120,7 @@ def by_leader(axes: Axes, group: Held, held: Held) -> None:
 def ranks(axes: Axes, survey: Survey) -> None:
     """How far the shares of each rank lie from those of all."""
     labels, apart = [], []
-    for held in survey.held:
+    for held in survey.label_shares:
         codes = np.flatnonzero(held.cells)
         off = np.abs(held.by_rank - held.mean).max(axis=0)[codes]
         for code in codes[np.argsort(-off, kind="stable")][:4]:

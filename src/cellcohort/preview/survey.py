@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 
-from cellcohort.composition.meter import Meter
+from cellcohort.composition.meter import Meter, title_of
+from cellcohort.composition.metrics import count_repeats
+from cellcohort.messages import whole_number
 from cellcohort.preview.cells import TrainingCells
-from cellcohort.preview.describe import title_of
-from cellcohort.preview.label_shares import Held, Sums
-from cellcohort.sampling import BatchSampler, ShortfallWarning
+from cellcohort.preview.label_shares import LabelShares
+from cellcohort.sampling import Asked, BatchSampler, ShortfallWarning
 from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
 from cellcohort.sampling.chunked.read_cost import Reading, in_chunks, reading
-from cellcohort.sampling.coverage import Coverage, coverage_of
+from cellcohort.sampling.coverage import Coverage, DrawCounter, coverage_of
 
-_ENTRIES = 4_000_000  # of the tables that are held while batches are counted
+# at most so many epochs and draws are counted for `Survey.coverage_by_epoch`, and up to this coverage
 _EPOCHS, _DRAWS, _NEARLY_ALL = 10, 20_000_000, 0.999
+N_FIRST = 40  # batches that are kept whole
 
 
 @dataclass(frozen=True)
@@ -35,23 +38,24 @@ class Survey:
         Batches that each rank is trained on in an epoch.
     steps : int
         Of these, how many were measured.
-    held : tuple of Held
+    label_shares : tuple of LabelShares
+        One for each column that is measured.
     numbers : dict of str to numpy.ndarray, shape (n_batches,)
-        What :class:`~cellcohort.composition.meter.Meter` says of each batch measured.
-    leaders : numpy.ndarray of int, shape (n_batches,), or None
-        Code of the label that each batch is built around.
-    mates : numpy.ndarray, shape (n_batches,), or None
+        The numbers of :class:`~cellcohort.composition.meter.Meter` for each batch measured.
+    primary : numpy.ndarray of int, shape (n_batches,), or None
+        Code of the primary label of each batch.
+    same_track_share : numpy.ndarray, shape (n_batches,), or None
         Share of the batch's cells that are of one track with another; None without tracks.
-    common : numpy.ndarray of int, shape (steps,)
+    shared_cells : numpy.ndarray of int, shape (steps,)
         Places of a step filled by a cell that another rank holds in the same step.
-    drawn : tuple of float
+    coverage_by_epoch : tuple of float
         Share of all cells drawn at least once, after epoch 0 and after each of the following ones.
-    coverage : Coverage
-        Of the whole of epoch 0, like `draws`.
     draws : numpy.ndarray of int, shape (n_cells,)
-        How often each cell is drawn.
-    first : numpy.ndarray of int, shape (n, cells of a batch)
+        How often each cell is drawn in the whole of epoch 0.
+    first_batches : numpy.ndarray of int, shape (n, cells of a batch)
         The first batches, as positions.
+    epochs : int
+        Epochs of the training.
     source : TrainingCells or None
         Where the cells come from, if that is known.
     """
@@ -59,23 +63,25 @@ class Survey:
     sampler: BatchSampler
     epoch_steps: int
     steps: int
-    held: tuple[Held, ...]
+    label_shares: tuple[LabelShares, ...]
     numbers: dict[str, np.ndarray]
-    leaders: np.ndarray | None
-    mates: np.ndarray | None
-    common: np.ndarray
-    drawn: tuple[float, ...]
-    coverage: Coverage
+    primary: np.ndarray | None
+    same_track_share: np.ndarray | None
+    shared_cells: np.ndarray
+    coverage_by_epoch: tuple[float, ...]
     draws: np.ndarray
-    first: np.ndarray
+    first_batches: np.ndarray
+    epochs: int = 1
     source: TrainingCells | None = None
 
     @cached_property
-    def row_by_row(self) -> Survey | None:
-        """As many batches of the same axes read row by row, which tells what the windows of chunks alter.
+    def coverage(self) -> Coverage:
+        """Of the whole of epoch 0, like `draws`."""
+        return coverage_of(self.sampler, self.draws)
 
-        None where they are read so.
-        """
+    @cached_property
+    def row_by_row(self) -> Survey | None:
+        """As many batches of the same axes read row by row, to compare chunk windows with; None where they are."""
         if not in_chunks(self.sampler):
             return None
         of = self.sampler
@@ -99,20 +105,20 @@ class Survey:
     @property
     def batch_cells(self) -> int:
         """Cells of a batch."""
-        return self.first.shape[1]
+        return self.first_batches.shape[1]
 
     @property
-    def group(self) -> Held | None:
-        """The column that batches are built around."""
-        return next((held for held in self.held if held.rule == "group"), None)
+    def group(self) -> LabelShares | None:
+        """The column of the primary label of a batch."""
+        return next((shares for shares in self.label_shares if shares.rule == "group"), None)
 
-    @property
-    def leads(self) -> np.ndarray:
-        """Share of batches that each label of the group leads: asked, and measured; shape (2, n_groups)."""
+    @cached_property
+    def primary_shares(self) -> np.ndarray:
+        """Share of batches whose primary label each label of the group is: asked, and measured; (2, n_groups)."""
         axis = next(axis for axis in self.sampler.axes.values() if isinstance(axis, GroupAxis))
         weights = axis.weights(self.sampler.cells.column(axis.column))
-        led = np.bincount(np.asarray(self.leaders, np.int64), minlength=len(weights))
-        return np.stack([weights / weights.sum(), led / led.sum()])
+        batches = np.bincount(np.asarray(self.primary, np.int64), minlength=len(weights))
+        return np.stack([weights / weights.sum(), batches / batches.sum()])
 
 
 def survey(
@@ -120,130 +126,145 @@ def survey(
     batches: int = 2000,
     limit: float | None = None,
     epochs: int = 1,
-    n_first: int = 40,
     source: TrainingCells | None = None,
 ) -> Survey:
-    """Go through epoch 0 of all ranks: measure its first batches, and count the draws of every cell.
+    """Draw epoch 0 of all ranks: measure its first batches, and count the draws of every cell.
 
     Takes about as long as drawing the batches of an epoch.
 
     Parameters
     ----------
     sampler : BatchSampler
-        That of any rank.
+        The sampler of any rank.
     batches : int
         Batches to measure, of all ranks together.
     limit : int or float, optional
         Batches per rank that an epoch is cut to, as Lightning's ``limit_train_batches``: a number
         of them, or as a float a share.
     epochs : int
-        Epochs to go through for :attr:`Survey.drawn`; no more than it takes to draw nearly all cells,
-        ten, or 20 million draws.
-    n_first : int
-        Batches to keep for :attr:`Survey.first`.
+        Epochs of the training. :attr:`Survey.coverage_by_epoch` counts as many, but no more than it takes
+        to draw nearly all cells, ten, or 20 million draws.
     source : TrainingCells, optional
-        Where the cells come from: what is said of a store is said of its.
+        Where the cells come from; needed for what the report says of a store.
+
+    Returns
+    -------
+    Survey
 
     Raises
     ------
     ValueError
-        `batches` is less than 1, or `limit` leaves none.
+        If `batches` is less than 1, or `limit` leaves none.
     """
-    if isinstance(batches, bool) or not isinstance(batches, (int, np.integer)) or batches < 1:
-        raise ValueError(f"batches={batches!r} is out of range; it is a whole number >= 1.")
+    whole_number("batches", batches, 1)
     whole = len(sampler)
     epoch_steps = whole if limit is None else min(whole, int(whole * limit) if isinstance(limit, float) else limit)
     if epoch_steps < 1:
         raise ValueError(f"limit_train_batches={limit!r} of {whole} batches leaves none to train on; raise it.")
     steps = min(epoch_steps, -(-batches // sampler.world_size))
     ranks = [sampler.for_rank(rank, sampler.world_size) for rank in range(sampler.world_size)]
-    counter = _Counter(sampler, ranks)
-    draws = np.zeros(len(sampler.cells), np.uint32)
-    chunk = max(1, min(256, _ENTRIES // (counter.widest * sampler.world_size)))
-    first: list[np.ndarray] = []
-    for begin in range(0, epoch_steps, chunk):
-        here = range(begin, min(begin + chunk, epoch_steps))
+    record, counter = _Record(sampler), DrawCounter(len(sampler.cells))
+    for begin in range(0, epoch_steps, record.steps_at_once):
+        here = range(begin, min(begin + record.steps_at_once, epoch_steps))
         positions = np.stack([[rank.batch(0, step) for rank in ranks] for step in here])
-        np.add.at(draws, positions.ravel(), 1)
-        if begin < steps:
-            counter.count(range(begin, min(here.stop, steps)), positions[: steps - begin])
-        if len(first) < n_first:
-            first += list(counter.as_batches(positions)[: n_first - len(first)])
-    drawn = _drawn(ranks, epoch_steps, draws > 0, epochs)
+        counter.add(positions)
+        if measured := range(begin, min(here.stop, steps)):
+            asked = [[rank.asked(0, step) for rank in ranks] for step in measured]
+            record.add(positions[: len(measured)], asked)
+    draws = counter.draws.copy()
     return Survey(
-        sampler, epoch_steps, steps, **counter.result(), drawn=drawn, coverage=coverage_of(sampler, draws), draws=draws,
-        first=np.stack(first), source=source,
-    )  # fmt: skip
+        sampler,
+        epoch_steps,
+        steps,
+        label_shares=record.label_shares(),
+        numbers=dict(zip(record.meter.names, np.concatenate(record.numbers).T, strict=True)),
+        primary=record.primary_codes(),
+        same_track_share=np.concatenate(record.same_track) if record.same_track else None,
+        shared_cells=np.concatenate(record.shared_cells),
+        coverage_by_epoch=(counter.share, *_later_coverage(ranks, epoch_steps, counter, epochs)),
+        draws=draws,
+        first_batches=record.first_batches,
+        epochs=epochs,
+        source=source,
+    )
 
 
-def _drawn(ranks: list[BatchSampler], steps: int, seen: np.ndarray, epochs: int) -> tuple[float, ...]:
-    """Share of the cells seen after each epoch, given those of epoch 0."""
-    shares = [float(seen.mean())]
+def _later_coverage(ranks: list[BatchSampler], steps: int, counter: DrawCounter, epochs: int) -> list[float]:
+    """Share of the cells drawn after each epoch but the first, which is counted already."""
+    shares: list[float] = []
     per_epoch = steps * len(ranks) * ranks[0].batch_size
-    for epoch in range(1, min(epochs, _EPOCHS, _DRAWS // per_epoch)):
-        if shares[-1] >= _NEARLY_ALL:
+    for epoch in range(1, min(epochs, _EPOCHS, max(1, _DRAWS // per_epoch))):
+        if counter.share >= _NEARLY_ALL:
             break
         for step in range(steps):
-            for rank in ranks:
-                seen[rank.batch(epoch, step)] = True
-        shares.append(float(seen.mean()))
-    return tuple(shares)
+            counter.add(np.stack([rank.batch(epoch, step) for rank in ranks]))
+        shares.append(counter.share)
+    return shares
 
 
-class _Counter:
-    """Adds up what batches hold, some steps at a time."""
+class _Record:
+    """What was measured so far; a batch is what the axes rule."""
 
-    def __init__(self, sampler: BatchSampler, ranks: list[BatchSampler]) -> None:
-        self._ranks, self._joint = ranks, sampler.scope == "global"
-        self._meter = Meter(sampler.cells, sampler.axes, sampler.scope)
-        self._keys: dict[str, Any] = {}
-        self._rules: dict[str, Literal["group", "share"]] = {}
-        for axis in sampler.axes.values():
-            if isinstance(axis, (GroupAxis, ShareAxis)):
-                self._keys[title_of(axis)] = axis.column if isinstance(axis.column, str) else tuple(axis.column)
-                self._rules[title_of(axis)] = "group" if isinstance(axis, GroupAxis) else "share"
-        columns = self._meter.columns
-        group = next((columns[title] for title, rule in self._rules.items() if rule == "group"), None)
-        self._sums = {
-            title: Sums(column, len(ranks), len(group.labels) if group else 0) for title, column in columns.items()
-        }
-        self.widest = max([len(column.labels) for column in columns.values()] + [64])
+    def __init__(self, sampler: BatchSampler) -> None:
+        self.meter = Meter(sampler.cells, sampler.axes, sampler.scope)
+        self.steps_at_once = self.meter.steps_at_once(sampler.world_size)
+        self._joint, self._world_size = sampler.scope == "global", sampler.world_size
+        self._axes = {title_of(a): a for a in sampler.axes.values() if isinstance(a, (GroupAxis, ShareAxis))}
         self._track = sampler.cells.column("track").codes if sampler.cells.has("track") else None
-        self._rows: list[np.ndarray] = []
-        self._leaders: list[int | None] = []
-        self._mates: list[np.ndarray] = []
-        self._common: list[np.ndarray] = []
+        self._asked = {title: np.zeros(len(self.meter.columns[title].labels)) for title in self._axes}
+        self._counts: dict[str, list[sparse.csr_array]] = defaultdict(list)
+        self._primary: list[int | None] = []
+        self.numbers: list[np.ndarray] = []
+        self.same_track: list[np.ndarray] = []
+        self.shared_cells: list[np.ndarray] = []
+        self.first_batches = np.empty((0, 0), np.int64)
 
-    def as_batches(self, positions: np.ndarray) -> np.ndarray:
-        """Positions of shape (n_steps, n_ranks, batch_size) as what the axes rule, (n_batches, cells of a batch)."""
-        n_steps, n_ranks, size = positions.shape
-        return positions.reshape(n_steps, -1) if self._joint else positions.reshape(n_steps * n_ranks, size)
-
-    def count(self, steps: range, positions: np.ndarray) -> None:
-        of_ranks = [[rank.asked(0, step) for rank in self._ranks] for step in steps]
-        rows = self._meter.measure(positions, of_ranks)
-        self._rows.append(rows[:, -1] if self._joint else rows[:, :-1].reshape(-1, rows.shape[2]))
-        repeats = rows[:, :, self._meter.names.index("duplicates")]
-        self._common.append(repeats[:, -1] - repeats[:, :-1].sum(axis=1))
-        asked = [one for of_step in of_ranks for one in (of_step[:1] if self._joint else of_step)]
-        self._leaders += [one.experiment for one in asked]
-        leaders = None if asked[0].experiment is None else np.array([one.experiment for one in asked])
-        for title, sums in self._sums.items():
-            wanted = None
-            if title in self._keys:
-                wanted = np.stack([one.shares[self._keys[title]] for one in asked]).sum(axis=0)
-            sums.add(self.as_batches(positions), positions, leaders, wanted)
+    def add(self, positions: np.ndarray, asked: list[list[Asked]]) -> None:
+        """Measure the batches of some steps, int64 of shape (n_steps, world_size, batch_size)."""
+        counts = self.meter.count(positions)
+        rows = self.meter.measure(positions, asked, counts)
+        self.numbers.append(self._of_batches(rows))
+        for title, count in counts.items():
+            self._counts[title].append(sparse.csr_array(count.reshape(-1, count.shape[2]).astype(np.int32)))
+        duplicates = rows[:, :, self.meter.names.index("duplicates")]
+        self.shared_cells.append(duplicates[:, -1] - duplicates[:, :-1].sum(axis=1))
+        for ranks in asked:
+            for one in ranks[:1] if self._joint else ranks:
+                self._primary.append(one.experiment)
+                for title, axis in self._axes.items():
+                    self._asked[title] += one.shares[
+                        axis.column if isinstance(axis.column, str) else tuple(axis.column)
+                    ]
         if self._track is not None:
-            track = np.sort(self._track[self.as_batches(positions)], axis=1)
-            same = np.pad(track[:, 1:] == track[:, :-1], ((0, 0), (1, 1)))
-            self._mates.append((same[:, 1:] | same[:, :-1]).mean(axis=1))
+            with_another = self._of_batches(count_repeats(self._track[positions]))[:, 2]
+            self.same_track.append(with_another / (positions.shape[2] * (self._world_size if self._joint else 1)))
+        if len(self.numbers) == 1:
+            n_batches = len(self.numbers[0])
+            self.first_batches = positions.reshape(n_batches, -1)[:N_FIRST]
 
-    def result(self) -> dict[str, Any]:
-        rows = np.concatenate(self._rows)
-        return {
-            "held": tuple(sums.held(title, self._rules.get(title), len(rows)) for title, sums in self._sums.items()),
-            "numbers": dict(zip(self._meter.names, rows.T, strict=True)),
-            "leaders": None if self._leaders[0] is None else np.array(self._leaders),
-            "mates": np.concatenate(self._mates) if self._mates else None,
-            "common": np.concatenate(self._common),
-        }
+    def _of_batches(self, rows: np.ndarray) -> np.ndarray:
+        """Of rows for ranks and their union, shape (n_steps, world_size + 1, n), those of batches."""
+        return rows[:, -1] if self._joint else rows[:, :-1].reshape(-1, rows.shape[2])
+
+    def primary_codes(self) -> np.ndarray | None:
+        """Code of the primary label of each batch, or None."""
+        return None if self._primary[0] is None else np.array(self._primary, np.int64)
+
+    def label_shares(self) -> tuple[LabelShares, ...]:
+        """Return the counts of all batches, column by column."""
+        group = next((title for title, axis in self._axes.items() if isinstance(axis, GroupAxis)), None)
+        n_groups = 0 if group is None else len(self.meter.columns[group].labels)
+        return tuple(
+            LabelShares(
+                title,
+                column,
+                None if title not in self._axes else "group" if title == group else "share",
+                self._asked[title] / len(self._primary) if title in self._axes else None,
+                sparse.vstack(self._counts[title], format="csr"),
+                self._world_size,
+                self._joint,
+                self.primary_codes(),
+                n_groups,
+            )
+            for title, column in self.meter.columns.items()
+        )

@@ -9,7 +9,7 @@ import numpy as np
 from cellcohort.composition.metrics import MOST_LABELS
 from cellcohort.messages import several
 from cellcohort.preview.describe import percent
-from cellcohort.preview.label_shares import Held
+from cellcohort.preview.label_shares import LabelShares
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.axes.base import WindowAxis
 
@@ -26,11 +26,11 @@ _RULES = {
 
 def tables(survey: Survey) -> Iterator[list[str]]:
     """The lines of each table that has something to show."""
-    for held in survey.held:
+    for held in survey.label_shares:
         yield _shares(survey, held)
     if survey.group is not None:
-        for held in survey.held:
-            if held.rule != "group" and held.by_leader is not None:
+        for held in survey.label_shares:
+            if held.rule != "group" and held.by_primary is not None:
                 yield _by_leader(survey.group, held)
     yield _batch(survey)
     if "window/held" in survey.numbers:
@@ -67,13 +67,13 @@ def both_ends(present: np.ndarray, size: np.ndarray, most: int = MOST_LABELS) ->
     return np.concatenate([order[:EACH_END], order[-EACH_END:]]), order[EACH_END:-EACH_END]
 
 
-def _shares(survey: Survey, held: Held) -> list[str]:
+def _shares(survey: Survey, held: LabelShares) -> list[str]:
     present = np.flatnonzero(held.cells)
     header = ["", "cells", "of table", *(["asked"] if held.asked is not None else []), "mean", "least", "most"]
     header += ["leads", "asked to"] if held.rule == "group" else ["absent from"]
     rows = [header]
     shown, rest = both_ends(present, held.cells)
-    leads = survey.leads if held.rule == "group" else np.empty((2, 0))
+    leads = survey.primary_shares if held.rule == "group" else np.empty((2, 0))
     for code in shown:
         shares = [held.cells[code] / held.cells.sum(), *([held.asked[code]] if held.asked is not None else [])]
         shares += [held.mean[code], held.least[code], held.most[code]]
@@ -90,9 +90,9 @@ def _shares(survey: Survey, held: Held) -> list[str]:
     return lines
 
 
-def _by_leader(group: Held, held: Held) -> list[str]:
+def _by_leader(group: LabelShares, held: LabelShares) -> list[str]:
     """Mean shares of the labels in the batches that are built around each label of the group."""
-    shares = held.by_leader if held.by_leader is not None else np.empty((0, 0))
+    shares = held.by_primary if held.by_primary is not None else np.empty((0, 0))
     present = np.flatnonzero(held.cells)
     columns = np.sort(present[np.argsort(-held.cells[present], kind="stable")][:COLUMNS])
     more = len(present) - len(columns)
@@ -122,9 +122,9 @@ def _batch(survey: Survey) -> list[str]:
         if f"{what}/held" in numbers:
             add(title, f"{100 * numbers[f'{what}/asked'].mean():.1f}", 100 * numbers[f"{what}/held"])
     add("cells that are there already", "0", numbers["duplicates"])
-    if survey.mates is not None:
+    if survey.same_track_share is not None:
         add("pairs of cells of one track", "", numbers["same_track_pairs"])
-        add("% with another cell of their track", "", 100 * survey.mates)
+        add("% with another cell of their track", "", 100 * survey.same_track_share)
     add("cells short of what is asked", "0", numbers["shortfall"])
     return [f"EACH BATCH ({size} cells)", *grid(rows)]
 
@@ -180,19 +180,21 @@ def _coverage(survey: Survey) -> list[str]:
         *grid(rows),
     ]
     lines += [f"  … {len(rest):,} more between these."] if len(rest) else []
-    if (n := len(survey.drawn)) > 1:
-        lines.append(f"  Drawn at least once after 1 to {n} epochs: {', '.join(map(percent, survey.drawn))}.")
+    if (n := len(survey.coverage_by_epoch)) > 1:
+        lines.append(
+            f"  Drawn at least once after 1 to {n} epochs: {', '.join(map(percent, survey.coverage_by_epoch))}."
+        )
     return lines
 
 
 def _ranks(survey: Survey) -> list[str]:
     n = survey.sampler.world_size
     rows = [["most unequal label", *(f"rank {rank}" for rank in range(min(n, COLUMNS)))]]
-    for held in survey.held:
+    for held in survey.label_shares:
         code = int(np.ptp(held.by_rank, axis=0).argmax())
         shares = [percent(share) for share in held.by_rank[:COLUMNS, code]]
         rows.append([f"{held.title} {held.names[code]}", *shares])
-    steps = int((survey.common > 0).sum())
+    steps = int((survey.shared_cells > 0).sum())
     apart = f"share cells in {steps:,} of {several(survey.steps, 'step')}" if steps else "share no cell within a step"
     more = [f"  … {several(n - COLUMNS, 'more rank')}."] if n > COLUMNS else []
     return [f"RANKS: {n} see these shares of cells, and {apart}", *grid(rows), *more]

@@ -1,4 +1,4 @@
-"""How often the cells of each stratum are drawn in one epoch."""
+"""How often the cells are drawn: the one definition of coverage, for training and preview."""
 
 from __future__ import annotations
 
@@ -7,13 +7,54 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numba import njit
 
 from cellcohort.sampling.batch_sampler import BatchSampler
 
 
+class DrawCounter:
+    """Counts how often each cell is drawn.
+
+    Parameters
+    ----------
+    n_cells : int
+
+    Attributes
+    ----------
+    draws : numpy.ndarray of uint32, shape (n_cells,)
+        How often each cell was drawn.
+    n_drawn : int
+        Cells that were drawn at least once.
+    """
+
+    def __init__(self, n_cells: int) -> None:
+        self.draws, self.n_drawn = np.zeros(n_cells, np.uint32), 0
+
+    @property
+    def share(self) -> float:
+        """Share of all cells that were drawn at least once: the coverage."""
+        return self.n_drawn / len(self.draws)
+
+    def add(self, positions: np.ndarray) -> np.ndarray:
+        """Count the cells of some batches.
+
+        Parameters
+        ----------
+        positions : numpy.ndarray of int64, shape (n, ...)
+
+        Returns
+        -------
+        numpy.ndarray of int64, shape (n,)
+            `n_drawn` after each of the n entries.
+        """
+        so_far = self.n_drawn + np.cumsum(_count_draws(self.draws, positions.reshape(len(positions), -1)))
+        self.n_drawn = int(so_far[-1])
+        return so_far
+
+
 @dataclass(frozen=True)
 class Coverage:
-    """How many cells one epoch of all ranks draws 0, 1, 2, ... times.
+    """How many cells of each stratum are drawn 0, 1, 2, ... times.
 
     Attributes
     ----------
@@ -48,37 +89,56 @@ class Coverage:
 def coverage(sampler: BatchSampler, epoch: int = 0) -> Coverage:
     """Count the draws of every cell in one epoch of all ranks, finished or planned.
 
-    Walks through the epoch's batches, which takes about as long as drawing them; needs four bytes a
-    cell while it does.
+    Draws all batches of the epoch. Uses four bytes of memory per cell.
 
     Parameters
     ----------
     sampler : BatchSampler
+        The sampler of any rank.
     epoch : int
+
+    Returns
+    -------
+    Coverage
     """
-    times = np.zeros(len(sampler.cells), np.uint32)
+    counter = DrawCounter(len(sampler.cells))
     for rank in range(sampler.world_size):
         twin = sampler.for_rank(rank, sampler.world_size)
         for step in range(len(sampler)):
-            np.add.at(times, twin.batch(epoch, step), 1)
-    return coverage_of(sampler, times)
+            counter.add(twin.batch(epoch, step)[None])
+    return coverage_of(sampler, counter.draws)
 
 
-def coverage_of(sampler: BatchSampler, times: np.ndarray) -> Coverage:
+def coverage_of(sampler: BatchSampler, draws: np.ndarray) -> Coverage:
     """Sort counted draws by the strata of a sampler.
 
     Parameters
     ----------
     sampler : BatchSampler
-    times : numpy.ndarray of int, shape (n_cells,)
+    draws : numpy.ndarray of int, shape (n_cells,)
         How often each cell was drawn.
+
+    Returns
+    -------
+    Coverage
     """
     columns = sampler.strata_columns
     if not columns:
-        labels, code = ("all cells",), np.zeros(len(times), np.int64)
+        labels, code = ("all cells",), np.zeros(len(draws), np.int64)
     else:
         column = sampler.cells.column(columns[0] if len(columns) == 1 else columns)
         labels, code = column.labels, column.codes.astype(np.int64)
-    most = int(times.max()) + 1
-    drawn = np.bincount(code * most + times, minlength=len(labels) * most).reshape(len(labels), most)
+    most = int(draws.max()) + 1
+    drawn = np.bincount(code * most + draws, minlength=len(labels) * most).reshape(len(labels), most)
     return Coverage(labels, drawn)
+
+
+@njit(cache=True, nogil=True)
+def _count_draws(draws, positions):  # type: ignore[no-untyped-def]
+    """Add 1 to the draws of every position; return how many were 0 before, per row."""
+    new = np.zeros(len(positions), np.int64)
+    for row in range(len(positions)):
+        for position in positions[row]:
+            new[row] += draws[position] == 0
+            draws[position] += 1
+    return new

@@ -11,7 +11,7 @@ import numpy as np
 from cellcohort.messages import listed, several
 from cellcohort.preview.checks.finding import Finding
 from cellcohort.preview.describe import FEW, has_axis, percent
-from cellcohort.preview.label_shares import Held
+from cellcohort.preview.label_shares import LabelShares
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.axes.base import ShareAxis
 from cellcohort.sampling.chunked.read_cost import in_chunks
@@ -62,7 +62,7 @@ def drift(survey: Survey) -> Iterator[Finding]:
     windows = getattr(survey.sampler, "unreached", ())
     group, texts = survey.group, []
     if group is not None:
-        asked, led = survey.leads
+        asked, led = survey.primary_shares
         off = (np.maximum(asked, led) > OFTEN * np.minimum(asked, led)) & (np.abs(led - asked) * survey.n_batches > 1)
         order = np.argsort(-np.abs(led - asked) * off, kind="stable")[: np.count_nonzero(off)]
         texts = [f"{group.names[code]} {percent(led[code])} instead of {percent(asked[code])}" for code in order]
@@ -89,7 +89,7 @@ def drift(survey: Survey) -> Iterator[Finding]:
 
 def ranks(survey: Survey) -> Iterator[Finding]:
     """Labels that ranks see unequally, and cells that they see at the same time."""
-    for held in survey.held:
+    for held in survey.label_shares:
         worst = int(_apart(held).argmax())
         if _apart(held)[worst] <= APART:
             continue
@@ -111,11 +111,10 @@ def ranks(survey: Survey) -> Iterator[Finding]:
                 "It evens out over more batches (batch_sampler.num_batches, trainer.max_epochs); with "
                 "reading=rows and batch_sampler.scope=global every step is shared evenly.",
             )
-    if not survey.common.any():
+    if not survey.shared_cells.any():
         return
-    said = (
-        f"In {percent(_common(survey))} of steps, ranks hold some of the same cells ({survey.common.max():.0f} at most)"
-    )
+    most = f"{survey.shared_cells.max():.0f} at most"
+    said = f"In {percent(_common(survey))} of steps, ranks hold some of the same cells ({most})"
     by_row = windows_alter(survey, _common)
     if by_row is None:
         yield Finding(
@@ -128,8 +127,8 @@ def ranks(survey: Survey) -> Iterator[Finding]:
         )
 
 
-def _titled(survey: Survey, title: str) -> Held | None:
-    return next((held for held in survey.held if held.title == title), None)
+def _titled(survey: Survey, title: str) -> LabelShares | None:
+    return next((held for held in survey.label_shares if held.title == title), None)
 
 
 def _absent(survey: Survey, code: int) -> float:
@@ -137,7 +136,7 @@ def _absent(survey: Survey, code: int) -> float:
     return 0.0 if held is None else float(held.absent[code])
 
 
-def _apart(held: Held) -> np.ndarray:
+def _apart(held: LabelShares) -> np.ndarray:
     return np.ptp(held.by_rank, axis=0)
 
 
@@ -147,4 +146,4 @@ def _apart_at(title: str, code: int, survey: Survey) -> float:
 
 
 def _common(survey: Survey) -> float:
-    return float((survey.common > 0).mean())
+    return float((survey.shared_cells > 0).mean())

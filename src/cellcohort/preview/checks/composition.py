@@ -14,7 +14,7 @@ from cellcohort.preview.checks.labels import spellings
 from cellcohort.preview.checks.positives import apart
 from cellcohort.preview.checks.row_reads import costly
 from cellcohort.preview.describe import has_axis, percent, title_of
-from cellcohort.preview.label_shares import Held
+from cellcohort.preview.label_shares import LabelShares
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.axes.base import CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.chunked.read_cost import in_chunks
@@ -44,7 +44,7 @@ def findings(survey: Survey, mergeable: bool = True) -> list[Finding]:
 def _short(survey: Survey) -> Iterator[Finding]:
     """What batches hold less of than asked, and why."""
     told, absent = [], False
-    for held in survey.held:
+    for held in survey.label_shares:
         if held.rule == "share":
             texts, none_there = _labels_short(survey, held)
             told += [f"{held.title} {listed(texts, 3)}"] if texts else []
@@ -76,13 +76,13 @@ def _short(survey: Survey) -> Iterator[Finding]:
     yield Finding(f"The table cannot give all that is asked: {what}.", change, (*reasons[:REASONS], *more))
 
 
-def _labels_short(survey: Survey, held: Held) -> tuple[list[str], bool]:
+def _labels_short(survey: Survey, held: LabelShares) -> tuple[list[str], bool]:
     """The labels short by a tenth of their share and a cell, the worst first; and whether any of them has no cell."""
     group, size, asked = survey.group, survey.batch_cells, np.asarray(held.asked)
     rows, cells = held.mean[None], held.cells[None]
     where = [""]
-    if group is not None and held.by_leader is not None:
-        rows, n = held.by_leader, len(held.cells)
+    if group is not None and held.by_primary is not None:
+        rows, n = held.by_primary, len(held.cells)
         pairs = group.column.codes.astype(np.int64) * n + held.column.codes
         cells = np.bincount(pairs, minlength=len(rows) * n).reshape(-1, n)
         where = [f" in batches of {name}" for name in group.names]
@@ -115,8 +115,8 @@ def _windows(survey: Survey) -> Iterator[Finding]:
             f" (focal times {focal[ran_out].min():g} to {focal[ran_out].max():g} h)" if np.isfinite(focal).all() else ""
         )
         led = ""
-        if survey.group is not None and survey.leaders is not None:
-            share = [ran_out[survey.leaders == code].mean() if (survey.leaders == code).any() else 0.0
+        if survey.group is not None and survey.primary is not None:
+            share = [ran_out[survey.primary == code].mean() if (survey.primary == code).any() else 0.0
                      for code in range(len(survey.group.column.labels))]  # fmt: skip
             worst = int(np.argmax(share))
             led = f", most often in those of {survey.group.names[worst]} ({percent(share[worst])} of them)"
@@ -145,15 +145,15 @@ def _repeats(survey: Survey) -> Iterator[Finding]:
 
 
 def _mates(survey: Survey) -> Iterator[Finding]:
-    if survey.mates is None or survey.mates.mean() <= MATES:
+    if survey.same_track_share is None or survey.same_track_share.mean() <= MATES:
         return
     capped = [axis for axis in survey.sampler.axes.values() if isinstance(axis, CapAxis)]
     pairs = survey.numbers["same_track_pairs"].mean()
-    by_row = windows_alter(survey, lambda of: 0.0 if of.mates is None else of.mates.mean())
+    by_row = windows_alter(survey, lambda of: 0.0 if of.same_track_share is None else of.same_track_share.mean())
     why = f"; row by row, {percent(by_row)} would" if by_row is not None else ""
     yield Finding(
-        f"{percent(survey.mates.mean())} of a batch's cells share their track with another cell of it ({pairs:.1f} "
-        f"pairs a batch{why}): they are near-copies, which the loss pushes apart.",
+        f"{percent(survey.same_track_share.mean())} of a batch's cells share their track with another cell of it "
+        f"({pairs:.1f} pairs a batch{why}): they are near-copies, which the loss pushes apart.",
         f"Few of each {title_of(capped[0])} are at hand, so the cap gives way: use a smaller batch_sampler.batch_size"
         f"{', widen sampler.temporal.window_hours' * has_axis(survey.sampler, WindowAxis)}, "
         "or ask less of what is rare."
@@ -164,7 +164,7 @@ def _mates(survey: Survey) -> Iterator[Finding]:
 
 
 def _coverage(survey: Survey) -> Iterator[Finding]:
-    share, sampler = survey.drawn[-1], survey.sampler
+    share, sampler = survey.coverage_by_epoch[-1], survey.sampler
     if share >= DRAWN:
         return
     if survey.epoch_steps < len(sampler):
@@ -174,8 +174,8 @@ def _coverage(survey: Survey) -> Iterator[Finding]:
     else:
         change = "Set batch_sampler.num_batches=cover (its price is at the end), or raise trainer.max_epochs."
     yield Finding(
-        f"Of the cells, {percent(share)} are drawn at least once in {several(len(survey.drawn), 'epoch')}; the others "
-        "are never seen.",
+        f"Of the cells, {percent(share)} are drawn at least once in "
+        f"{several(len(survey.coverage_by_epoch), 'epoch')}; the others are never seen.",
         change,
     )
 
