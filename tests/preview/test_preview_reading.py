@@ -262,19 +262,22 @@ def test_conditions_and_tracks_that_windows_crowd_are_told_beside_row_by_row() -
     of = windows({"experiment": ExperimentAware()})
     rows = survey(BatchSampler(of.sampler.cells, of.sampler.axes, 32, world_size=2, num_batches=of.steps))
     one = found(of, "No axis looks at condition")
-    absent = next(held for held in rows.held if held.title == "condition").absent[3]
+    absent = next(held for held in rows.label_shares if held.title == "condition").absent[3]
     assert "cut from the few chunks of a window: " in one.problem and f"row by row, {100 * absent:.1f} %" in one.problem
     assert "Add the axis condition" in one.change and "larger batch" not in one.change
-    assert rows.mates is not None
+    assert rows.same_track_share is not None
     one = found(of, "share their track")
-    assert f"; row by row, {100 * rows.mates.mean():.1f} % would)" in one.problem and "reading=rows" in one.change
+    assert (
+        f"; row by row, {100 * rows.same_track_share.mean():.1f} % would)" in one.problem
+        and "reading=rows" in one.change
+    )
     assert not any("No axis looks" in each.problem for each in findings(rows))
     assert "row by row" not in found(rows, "share their track").problem
 
 
 def test_cells_that_ranks_share_because_of_windows_are_told_so() -> None:
     of = windows(CONDITION)
-    assert not of.row_by_row.common.any()  # type: ignore[union-attr]
+    assert not of.row_by_row.shared_cells.any()  # type: ignore[union-attr]
     one = found(of, "ranks hold some of the same cells")
     assert "each reads windows of its own; row by row, in 0.0 % of steps." in one.problem
     assert one.change == "Use fewer ranks; or reading=rows, which reads more rows for each row used."
@@ -301,9 +304,9 @@ def test_leaders_that_come_otherwise_than_asked_are_told() -> None:
     assert one.problem.count("instead of") == len(off)
     rows = survey(BatchSampler(of.sampler.cells, of.sampler.axes, 32, world_size=2, num_batches=20))
     assert not any("lead other shares" in each.problem for each in findings(rows))
-    one = found(replace(rows, leaders=np.zeros(rows.n_batches, int)), "lead other shares than asked: u 100.0 % instead")
+    one = found(replace(rows, primary=np.zeros(rows.n_batches, int)), "lead other shares than asked: u 100.0 % instead")
     assert "windows" not in one.problem
-    few = replace(rows, leaders=np.array([0]), numbers={name: each[:1] for name, each in rows.numbers.items()})
+    few = replace(rows, primary=np.array([0]), numbers={name: each[:1] for name, each in rows.numbers.items()})
     assert not any("lead other shares" in each.problem for each in findings(few)), "within one batch of what is asked"
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -210,6 +211,10 @@ class _Record:
         self.steps_at_once = self.meter.steps_at_once(sampler.world_size)
         self._joint, self._world_size = sampler.scope == "global", sampler.world_size
         self._axes = {title_of(a): a for a in sampler.axes.values() if isinstance(a, (GroupAxis, ShareAxis))}
+        self._keys: dict[str, Any] = {
+            title: axis.column if isinstance(axis.column, str) else tuple(axis.column)
+            for title, axis in self._axes.items()
+        }
         self._track = sampler.cells.column("track").codes if sampler.cells.has("track") else None
         self._asked = {title: np.zeros(len(self.meter.columns[title].labels)) for title in self._axes}
         self._counts: dict[str, list[sparse.csr_array]] = defaultdict(list)
@@ -217,7 +222,7 @@ class _Record:
         self.numbers: list[np.ndarray] = []
         self.same_track: list[np.ndarray] = []
         self.shared_cells: list[np.ndarray] = []
-        self.first_batches = np.empty((0, 0), np.int64)
+        self._first: list[np.ndarray] = []
 
     def add(self, positions: np.ndarray, asked: list[list[Asked]]) -> None:
         """Measure the batches of some steps, int64 of shape (n_steps, world_size, batch_size)."""
@@ -231,20 +236,22 @@ class _Record:
         for ranks in asked:
             for one in ranks[:1] if self._joint else ranks:
                 self._primary.append(one.experiment)
-                for title, axis in self._axes.items():
-                    self._asked[title] += one.shares[
-                        axis.column if isinstance(axis.column, str) else tuple(axis.column)
-                    ]
+                for title, key in self._keys.items():
+                    self._asked[title] += one.shares[key]
         if self._track is not None:
             with_another = self._of_batches(count_repeats(self._track[positions]))[:, 2]
             self.same_track.append(with_another / (positions.shape[2] * (self._world_size if self._joint else 1)))
-        if len(self.numbers) == 1:
-            n_batches = len(self.numbers[0])
-            self.first_batches = positions.reshape(n_batches, -1)[:N_FIRST]
+        if len(self._first) < N_FIRST:
+            self._first += [*positions.reshape(len(self.numbers[-1]), -1)][: N_FIRST - len(self._first)]
 
     def _of_batches(self, rows: np.ndarray) -> np.ndarray:
         """Of rows for ranks and their union, shape (n_steps, world_size + 1, n), those of batches."""
         return rows[:, -1] if self._joint else rows[:, :-1].reshape(-1, rows.shape[2])
+
+    @property
+    def first_batches(self) -> np.ndarray:
+        """The first batches, int64 of shape (n, cells of a batch)."""
+        return np.stack(self._first)
 
     def primary_codes(self) -> np.ndarray | None:
         """Code of the primary label of each batch, or None."""
