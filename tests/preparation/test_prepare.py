@@ -39,6 +39,7 @@ from stores import FEATURES, QUIET, cells, dense, prepared, write
 pytestmark = QUIET
 ROOT = Path(__file__).parents[2]
 REAL = ROOT.parent / "shared" / "data" / "bodenmiller_cytof" / "bodenmiller.h5ad"
+needs_real = pytest.mark.skipif(not REAL.exists(), reason="the bodenmiller cells are not beside the repository")
 SMALL = {"chunk_rows": 16, "shard_rows": 64, "dataset_rows": 256}
 
 
@@ -519,6 +520,7 @@ def test_a_layer_is_read_and_a_missing_one_is_refused(tmp_path: Path) -> None:
         AnnDataFiles(path, "halved")
 
 
+@needs_real
 def test_planted_experiments_distort_real_cells_as_documented() -> None:
     real, planted = AnnDataFiles(REAL), Planted(REAL, experiments=4, seed=1)
     inputs, seen = real.read(0, 51_936).astype(np.float64), planted.read(0, 51_936)
