@@ -42,9 +42,7 @@ def main() -> None:
     place.mkdir(exist_ok=True)
     table.to_csv(place / "scores.csv", index=False)
     said = remarks(table, options.reference, left_out)
-    (place / "scores.md").write_text(
-        markdown(table, options.reference) + "\n" + "\n".join(f"- {remark}" for remark in said) + "\n", encoding="utf-8"
-    )
+    (place / "scores.md").write_text(markdown(table, options.reference, said), encoding="utf-8")
     with_umap = not options.no_umap and maps.has_umap()
     slow = ", UMAP among them, which takes longest (--no-umap leaves it out)" if with_umap else ""
     print(f"comparison: drawing pictures{slow}", file=sys.stderr, flush=True)

@@ -60,6 +60,34 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return listed(f"{key}: {_said(before, key)} -> {_said(now, key)}" for key in keys)
 
 
+def text_table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Rows in aligned columns, as plain text; no cell is wrapped or cut.
+
+    Parameters
+    ----------
+    titles : sequence of str
+        Headings of the columns.
+    rows : iterable of sequence of str
+        Cells; they are taken as they are, without any markup.
+    right : sequence of int
+        Columns that are aligned to the right, such as those of numbers.
+    """
+    from io import StringIO
+
+    from rich.console import Console  # here, so that a mistyped command line is reported at once
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column, title in enumerate(titles):
+        table.add_column(Text(title), justify="right" if column in right else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    text = StringIO()
+    Console(file=text, width=100_000, no_color=True).print(table)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
 def _said(options: Mapping[str, Any], key: str) -> str:
     value = options.get(key, "none")
     if isinstance(value, list):

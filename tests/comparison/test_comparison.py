@@ -94,6 +94,13 @@ DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] =
 }
 
 
+@pytest.fixture
+def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the garbage collection that statsmodels starts at every correction, which is slow in a test run."""
+    monkeypatch.setattr("gc.collect", lambda: 0)
+
+
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("draw", DRAWS)
 def test_at_most_one_null_sweep_in_twenty_has_any_false_call(draw: str) -> None:
     """2,000 sweeps of 6 strategies, 8 scores and 5 seeds without any difference; seeds and the reference are shared."""
@@ -108,6 +115,7 @@ def test_at_most_one_null_sweep_in_twenty_has_any_false_call(draw: str) -> None:
     assert false <= stats.binom(sweeps, 0.05).ppf(0.999)
 
 
+@pytest.mark.usefixtures("no_collection")
 def test_the_whole_comparison_keeps_to_that_too(tmp_path: Path) -> None:
     """Through the table itself, on runs that are read once and given new scores of no difference."""
     place = make_sweep(tmp_path, {name: dict.fromkeys("abc", 0.5) for name in AXES})
@@ -293,6 +301,15 @@ def test_how_checkpoints_are_made_counts_only_where_the_last_is_not_what_is_scor
     names = ["random callbacks.checkpoint.monitor=val/loss callbacks.checkpoint.every_n_train_steps=None",
              "random callbacks.checkpoint.monitor=None callbacks.checkpoint.every_n_train_steps=100"]  # fmt: skip
     assert [arm.name for arm in arms] == (["random"] if scored == "last" else names)
+
+
+def test_labels_with_markup_are_shown_as_they_are(tmp_path: Path) -> None:
+    table = table_of(make_sweep(tmp_path, {"random": {"a|b <script>x</script> [u](v) *c*": 0.5}}, seeds=2))
+    assert "a|b <script>x</script> [u](v) *c* (higher is better)" in terminal(table, "random")
+    lines = markdown(table, "random", ["left out: `x` <b>"]).splitlines()
+    assert r"a\|b \<script\>x\</script\> \[u\](v) \*c\* (higher is better)" in lines[2]
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 9 for line in lines[:5])
+    assert lines[-1] == r"- left out: \`x\` \<b\>"
 
 
 def test_two_runs_of_one_seed_are_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 LEVEL = 0.95
 SAME = 1e-12  # a spread below this, relative to the values, is rounding
@@ -81,8 +82,7 @@ def holm(p: ArrayLike) -> np.ndarray:
     """
     values = np.asarray(p, dtype=float)
     corrected = np.full(len(values), np.nan)
-    tests = np.flatnonzero(~np.isnan(values))
-    tests = tests[np.argsort(values[tests], kind="stable")]
-    scaled = values[tests] * np.arange(len(tests), 0, -1)
-    corrected[tests] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    tested = ~np.isnan(values)
+    if tested.any():
+        corrected[tested] = multipletests(values[tested], method="holm")[1]
     return corrected

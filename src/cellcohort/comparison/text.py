@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from textwrap import indent
 
 import numpy as np
 import pandas as pd
 
 from cellcohort.comparison.runs import LeftOut
-from cellcohort.messages import several
+from cellcohort.messages import several, text_table
 
 HEAD = (
     "strategy",
@@ -22,25 +24,34 @@ HEAD = (
 
 
 def terminal(table: pd.DataFrame, reference: str) -> str:
-    """One block per score, in columns."""
+    """The comparison as one block of aligned columns per score."""
     blocks = []
     for score, rows in table.groupby("score", sort=False):
-        lines = [list(head(reference)), *(cells(row) for _, row in rows.iterrows())]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
-        text = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-        ]
-        blocks.append("\n".join([f"{score} ({better(rows)})", *(f"  {line}" for line in text), *notes(rows)]))
+        lines = text_table(head(reference), [cells(row) for _, row in rows.iterrows()])
+        said = [f"note: {note}" for note in notes(rows)]
+        blocks.append("\n".join([f"{score} ({better(rows)})", indent("\n".join([lines, *said]), "  ")]))
     return "\n\n".join(blocks)
 
 
-def markdown(table: pd.DataFrame, reference: str) -> str:
-    """One table of all scores."""
-    lines = ["| score | " + " | ".join(head(reference)) + " |", "|" + "---|" * (len(HEAD) + 1)]
+def markdown(table: pd.DataFrame, reference: str, remarks: Sequence[str] = ()) -> str:
+    """The comparison as one Markdown table of all scores, and the remarks as a list below it.
+
+    Every character of a label that Markdown or HTML would read as markup is escaped.
+    """
+    lines = [["score", *map(_escaped, head(reference))], ["---"] * (len(HEAD) + 1)]
     for score, rows in table.groupby("score", sort=False):
-        lines += [f"| {score} ({better(rows)}) | " + " | ".join(cells(row)) + " |" for _, row in rows.iterrows()]
-        lines += [f"| {score} | {note.strip()} |" + " |" * (len(HEAD) - 1) for note in notes(rows)]
-    return "\n".join(lines) + "\n"
+        name = _escaped(str(score))
+        for _, row in rows.iterrows():
+            strategy, *rest = cells(row)
+            lines.append([f"{name} ({better(rows)})", _escaped(strategy), *rest])
+        lines += [[name, _escaped(f"note: {note}"), *[""] * (len(HEAD) - 1)] for note in notes(rows)]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([text, "", *(f"- {_escaped(remark)}" for remark in remarks)]) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    return re.sub(r"([\\`*{}\[\]<>|~$&]|\b_|_\b)", r"\\\1", " ".join(text.split()))
 
 
 def better(rows: pd.DataFrame) -> str:
@@ -113,4 +124,4 @@ def notes(rows: pd.DataFrame) -> list[str]:
         if row.note:
             said.setdefault(str(row.note), []).append(str(row.strategy))
     everyone = len(rows)
-    return [f"  note: {note}" + ("" if len(who) == everyone else f" ({', '.join(who)})") for note, who in said.items()]
+    return [note + ("" if len(who) == everyone else f" ({', '.join(who)})") for note, who in said.items()]
