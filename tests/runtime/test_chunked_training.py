@@ -34,6 +34,9 @@ QUICK = (
 )
 
 
+OFTEN = ("++trainer.val_check_interval=3", "callbacks.last.every_n_train_steps=3")
+
+
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> str:
     if not REAL.exists():
@@ -73,9 +76,7 @@ def test_a_resumed_run_repeats_the_losses_of_one_that_was_not_stopped(
 ) -> None:
     def train(*overrides: str) -> Path:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(
-            sys, "argv", ["scripts/train.py", *QUICK, stored, "++trainer.val_check_interval=3", *overrides]
-        )
+        monkeypatch.setattr(sys, "argv", ["scripts/train.py", *QUICK, stored, *OFTEN, *overrides])
         runpy.run_path(str(ROOT / "scripts" / "train.py"), run_name="__main__")
         return Path(capsys.readouterr().out.splitlines()[-1].removeprefix("run: "))
 
