@@ -9,17 +9,34 @@ from typing import Any
 import numpy as np
 
 
-def listed(names: Iterable[Any], most: int = 20, show: Callable[[Any], str] = str) -> str:
+def listed(names: Iterable[Any], most: int = 20, show: Callable[[Any], str] = str, separator: str = ", ") -> str:
     """The first names, and how many more there are."""
     names = list(names)
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(map(show, names[:most])) + rest
+    return separator.join(map(show, names[:most])) + rest
 
 
 def several(n: int, what: str, plural: str | None = None) -> str:
-    """A number and what it counts, such as ``1 track``, ``1,936 tracks`` or ``2 batches``."""
-    ending = "es" if what.endswith("ch") else "s"
-    return f"{n:,} {what if n == 1 else plural or what + ending}"
+    """A number and what it counts, such as ``1 track``, ``1,936 tracks``, ``2 batches``, ``4 epochs`` or ``0 copies``.
+
+    Parameters
+    ----------
+    n : int
+    what : str
+        One of what is counted; of several words the last is made plural.
+    plural : str, optional
+        Several of it, where no rule of spelling gives it.
+    """
+    return f"{n:,} {what if n == 1 else plural or plural_of(what)}"
+
+
+def plural_of(word: str) -> str:
+    """The plural of an English noun that is spelled by rule, such as ``batches``, ``epochs`` or ``copies``."""
+    if word.endswith(("s", "x", "z", "sh", "ch")) and not word.endswith("poch"):
+        return f"{word}es"
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return f"{word[:-1]}ies"
+    return f"{word}s"
 
 
 def joined(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from cellcohort.cells import CellTable
 from cellcohort.composition.meter import describe
 from cellcohort.preview import Survey, cover, findings, picture, report, survey, training_cells
-from cellcohort.preview.checks.alike import alike, merge_option
+from cellcohort.preview.checks.labels import alike, merge_option
 from cellcohort.preview.tables import WIDTH
 from cellcohort.sampling import (
     BatchSampler,
@@ -126,7 +126,7 @@ def test_what_is_well_is_not_complained_of() -> None:
     cells = cells_of({key: 2000 for key in EVEN}, track=np.arange(12000))
     text = report(of := survey(sampler(cells, {"condition": ConditionBalanced()})), findings(of), cover(of.sampler))
     assert (
-        findings(of) == [] and "Nothing stands out" in text and "batch_sampler.num_batches=cover makes an epoch" in text
+        findings(of) == [] and "NO PROBLEM FOUND" in text and "batch_sampler.num_batches=cover makes an epoch" in text
     )
 
 
@@ -151,14 +151,16 @@ def test_a_lone_experiment_cannot_leak() -> None:
     assert "There is one experiment: leave out the axis" in said
 
 
-@pytest.mark.parametrize(("fraction", "where"), [(0.0, "in"), (0.95, "outside")])
+@pytest.mark.parametrize(("fraction", "where"), [(0.0, "inside"), (0.95, "outside")])
 def test_windows_that_run_out_are_said(fraction: float, where: str) -> None:
-    hours = np.where(np.arange(1200) < (1200 if where == "in" else 1100), np.arange(1200) % 24, 100.0)
-    hours = np.arange(1200) % 24 if where == "in" else np.where(np.arange(1200) < 1195, 5.0, 20.0)
+    hours = np.where(np.arange(1200) < (1200 if where == "inside" else 1100), np.arange(1200) % 24, 100.0)
+    hours = np.arange(1200) % 24 if where == "inside" else np.where(np.arange(1200) < 1195, 5.0, 20.0)
     cells = cells_of(EVEN, hours_post_infection=hours)
     said = problems(survey(sampler(cells, {"t": TemporallyEnriched(0.0, fraction)}, 100)))
     assert f"Too few cells {where} the time window: " in said
-    assert ("Widen sampler.temporal.window_hours" if where == "in" else "Narrow sampler.temporal.window_hours") in said
+    assert (
+        "Widen sampler.temporal.window_hours" if where == "inside" else "Narrow sampler.temporal.window_hours"
+    ) in said
 
 
 def test_repeats_and_mates_and_what_is_drawn_too_often_are_said() -> None:
@@ -171,7 +173,7 @@ def test_repeats_and_mates_and_what_is_drawn_too_often_are_said() -> None:
     of = survey(made)
     said = problems(of)
     assert "of a batch's cells share their track" in said and "Add the axis track_capped" in said
-    assert "of the 8 cells of b x x" in said and "learn them by heart" in said
+    assert "of the 8 cells of b x x" in said and "memorize them" in said
     tiny = cells_of({("a", "x"): 600, ("b", "x"): 8})
     with pytest.warns(ShortfallWarning):
         said = problems(survey(sampler(tiny, {"e": ExperimentAware(weights="uniform")}, 30)))
@@ -179,7 +181,7 @@ def test_repeats_and_mates_and_what_is_drawn_too_often_are_said() -> None:
     assert "ranks hold some of the same cells" in said or "Ranks see experiment" in said
     with pytest.warns(ShortfallWarning):
         capped = sampler(tiny, {"e": ExperimentAware(weights="uniform"), "t": TrackCapped()}, 30)
-    assert "Few of each track are at hand, so the cap gives way" in problems(survey(capped))
+    assert "Each track has few cells that fit, so the cap is exceeded" in problems(survey(capped))
 
 
 def test_a_rare_condition_that_no_axis_looks_at_is_said() -> None:
@@ -194,7 +196,7 @@ def test_a_low_coverage_is_said_with_the_way_that_there_is() -> None:
     assert "Raise trainer.limit_train_batches" in problems(survey(sampler(cells, share), limit=2))
     window = {**share, "t": TemporallyEnriched()}
     assert "Set batch_sampler.num_batches above 51" in problems(survey(sampler(cells, window)))
-    assert "cannot be had with a time window" in cover(sampler(cells, window))
+    assert "is not available with a time window" in cover(sampler(cells, window))
     assert "of the cells" not in problems(survey(sampler(cells, share, num_batches="cover")))
 
 

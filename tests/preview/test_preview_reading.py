@@ -22,7 +22,7 @@ from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.datasets.stored.pairs import Pairs
 from cellcohort.datasets.stored.store import Store
 from cellcohort.preview import Survey, TrainingCells, cover, findings, report, survey, training_cells
-from cellcohort.preview.checks.balance import windows_alter
+from cellcohort.preview.checks.balance import with_chunk_windows
 from cellcohort.preview.checks.row_reads import BATCHES, row_reading
 from cellcohort.sampling import (
     BatchSampler,
@@ -102,8 +102,8 @@ def test_what_is_read_row_by_row_is_counted_as_it_is_read(
     chunks = sum((b - 1) // 16 - a // 16 + 1 for a, b in read)
     assert cost.amplification == pytest.approx(16 * chunks / (len(steps) * cost.rows)) and cost.amplification > 4
     assert (
-        f"a batch of {cost.rows} rows asks the store for {cost.runs:,.1f} runs of them and decodes chunks of 16 rows "
-        f"whole: {cost.amplification:.2f} rows are read for every row used. With reading=chunks, batches as exact"
+        f"a batch of {cost.rows} rows requests {cost.runs:,.1f} runs of rows from the store and decodes whole chunks "
+        f"of 16 rows: {cost.amplification:.2f} rows are read for every row used. With reading=chunks, equally exact"
     ) in text_of(of)
 
 
@@ -116,7 +116,7 @@ def test_reading_in_chunks_is_advised_with_what_it_reads_and_the_advice_is_accep
         config = compose("preview", [*line, *shlex.split(one.typed)])
     chunked = instantiate(config.batch_sampler, of.sampler.cells, world_size=2)
     instantiate(config.loader, of.source.dataset, chunked)  # type: ignore[union-attr]
-    assert f"{reading(chunked).amplification:.1f} rows are read for each." in one.change
+    assert f"read {reading(chunked).amplification:.1f} rows for each row used." in one.change
     joint = found(by_row(stores["two"], CONDITION, scope="global"), "cells are read row by row")
     covering = found(by_row(stores["two"], CONDITION, num_batches="cover"), "cells are read row by row")
     assert joint.typed == f"{one.typed} batch_sampler.scope=rank"
@@ -130,7 +130,7 @@ def test_a_store_is_to_be_laid_out_before_it_is_read_in_chunks(
     assert "laid out at random, not by condition." in one.change and one.typed == "'prepare.group_by=[condition]'"
     monkeypatch.setattr("cellcohort.preview.checks.row_reads.WINDOW_ROWS", 128)
     one = found(by_row(stores["random"], CONDITION), "cells are read row by row")
-    assert "cannot cut these batches yet: a batch of 64 cells" in one.change and "preload_nchunks=8;" in one.change
+    assert "cannot make these batches yet: a batch of 64 cells" in one.change and "preload_nchunks=8;" in one.change
     assert (
         one.change.endswith("laid out at random, not by condition.") and one.typed == "'prepare.group_by=[condition]'"
     )
@@ -151,7 +151,9 @@ def test_of_a_store_that_does_not_say_how_its_rows_are_chunked_only_requests_are
     of = by_row(Store(tmp_path / "cells.zarr"), CONDITION)
     cost = row_reading(of)
     assert cost is not None and cost.amplification is None
-    assert f"asks the store for {cost.runs:,.1f} runs of them." in text_of(of) and "rows whole" not in text_of(of)
+    assert f"requests {cost.runs:,.1f} runs of rows from the store." in text_of(of) and "whole chunks" not in text_of(
+        of
+    )
 
 
 # the layout of a store
@@ -215,7 +217,7 @@ def test_a_store_that_is_laid_out_is_not_to_be_laid_out(tmp_path: Path, stores: 
 
 def test_a_window_that_the_epoch_does_not_use_up_is_said(stores: dict[str, Store]) -> None:
     one = found(in_chunks(stores["random"], {}, num_batches=4), "rows are read for every row")
-    assert "an epoch of 4 batches ends in a window, of which 31 can be cut" in one.problem
+    assert "an epoch of 4 batches ends within a window, which gives 31 batches" in one.problem
     whole = in_chunks(stores["random"], {}, num_batches=31)
     assert "multiple of 31" in one.change and not any("rows are read" in each.problem for each in findings(whole))
 
@@ -261,17 +263,20 @@ def windows(axes: Any, limit: int | None = None, **options: Any) -> Survey:
 def test_conditions_and_tracks_that_windows_crowd_are_told_beside_row_by_row() -> None:
     of = windows({"experiment": ExperimentAware()})
     rows = survey(BatchSampler(of.sampler.cells, of.sampler.axes, 32, world_size=2, num_batches=of.steps))
-    one = found(of, "No axis looks at condition")
+    one = found(of, "No axis governs the condition")
     absent = next(held for held in rows.label_shares if held.title == "condition").absent[3]
-    assert "cut from the few chunks of a window: " in one.problem and f"row by row, {100 * absent:.1f} %" in one.problem
+    assert (
+        "comes from the few chunks of one window: " in one.problem
+        and f"row by row it would be {100 * absent:.1f} %" in one.problem
+    )
     assert "Add the axis condition" in one.change and "larger batch" not in one.change
     assert rows.same_track_share is not None
     one = found(of, "share their track")
     assert (
-        f"; row by row, {100 * rows.same_track_share.mean():.1f} % would)" in one.problem
+        f"; row by row it would be {100 * rows.same_track_share.mean():.1f} %)" in one.problem
         and "reading=rows" in one.change
     )
-    assert not any("No axis looks" in each.problem for each in findings(rows))
+    assert not any("No axis governs" in each.problem for each in findings(rows))
     assert "row by row" not in found(rows, "share their track").problem
 
 
@@ -279,39 +284,44 @@ def test_cells_that_ranks_share_because_of_windows_are_told_so() -> None:
     of = windows(CONDITION)
     assert not of.row_by_row.shared_cells.any()  # type: ignore[union-attr]
     one = found(of, "ranks hold some of the same cells")
-    assert "each reads windows of its own; row by row, in 0.0 % of steps." in one.problem
+    assert "each rank reads windows of its own; row by row, in 0.0 % of steps." in one.problem
     assert one.change == "Use fewer ranks; or reading=rows, which reads more rows for each row used."
-    assert windows_alter(of, lambda survey: 0.5) is None
+    assert with_chunk_windows(of, lambda survey: 0.5) is None
 
 
 def test_few_windows_are_not_blamed_on_the_table() -> None:
     with pytest.warns(ShortfallWarning, match="not each of 5 labels of experiment leads"):
         of = windows({"experiment": ExperimentAware(), "temporal": TemporallyEnriched(0.5, 0.0)}, world_size=4)
-    one = found(of, "Few windows of chunks fit")
+    one = found(of, "batches of each rank come from about")
     assert one.reasons == of.sampler.unreached and len(one.reasons) == 1  # type: ignore[attr-defined]
     assert "batch_sampler.num_batches" in one.change
-    assert not any("table cannot give" in each.problem for each in findings(of))
+    assert not any("table has too few cells" in each.problem for each in findings(of))
 
 
 def test_leaders_that_come_otherwise_than_asked_are_told() -> None:
     of = windows({"experiment": ExperimentAware(), "temporal": TemporallyEnriched()}, num_batches=20)
     asked, led = of.primary_shares
     off = [i for i in range(5) if max(asked[i], led[i]) > 2 * min(asked[i], led[i])]
-    one = found(of, "Few windows of chunks fit the 40 batches measured")
+    one = found(of, "batches of each rank come from about")
     assert off and all(
         f"{'uvwxy'[i]} {100 * led[i]:.1f} % instead of {100 * asked[i]:.1f} %" in one.problem for i in off
     )
     assert one.problem.count("instead of") == len(off)
     rows = survey(BatchSampler(of.sampler.cells, of.sampler.axes, 32, world_size=2, num_batches=20))
-    assert not any("lead other shares" in each.problem for each in findings(rows))
-    one = found(replace(rows, primary=np.zeros(rows.n_batches, int)), "lead other shares than asked: u 100.0 % instead")
+    assert not any("is primary in another share" in each.problem for each in findings(rows))
+    one = found(
+        replace(rows, primary=np.zeros(rows.n_batches, int)),
+        "is primary in another share of the batches than asked: u 100.0 % instead",
+    )
     assert "windows" not in one.problem
     few = replace(rows, primary=np.array([0]), numbers={name: each[:1] for name, each in rows.numbers.items()})
-    assert not any("lead other shares" in each.problem for each in findings(few)), "within one batch of what is asked"
+    assert not any("is primary in another share" in each.problem for each in findings(few)), (
+        "within one batch of what is asked"
+    )
 
 
 def test_cover_is_not_advised_where_it_cannot_be_had() -> None:
-    one = found(windows(CONDITION, num_batches=50), "are never seen")
+    one = found(windows(CONDITION, num_batches=50), "are never drawn")
     assert one.change == "Set batch_sampler.num_batches above 50, or raise trainer.max_epochs."
 
 

@@ -3,36 +3,78 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 
 from cellcohort.messages import several
-from cellcohort.preview.checks.chunk_reads import chunk_lines
-from cellcohort.preview.checks.finding import Finding
-from cellcohort.preview.checks.positives import partner_lines
-from cellcohort.preview.checks.row_reads import row_lines
-from cellcohort.preview.describe import asked_lines, table_line
+from cellcohort.preview.checks import Finding
+from cellcohort.preview.checks.balance import absent_conditions, drift, ranks
+from cellcohort.preview.checks.chunk_reads import chunk_lines, wasteful
+from cellcohort.preview.checks.composition import (
+    low_coverage,
+    overdrawn,
+    repeats,
+    same_tracks,
+    shortfalls,
+    time_windows,
+)
+from cellcohort.preview.checks.design import confounded, idle_axes
+from cellcohort.preview.checks.labels import spellings
+from cellcohort.preview.checks.positives import positive_lines, positives_elsewhere
+from cellcohort.preview.checks.row_reads import costly, row_lines
+from cellcohort.preview.describe import asked_lines, has_axis, table_line
 from cellcohort.preview.survey import Survey
 from cellcohort.preview.tables import WIDTH, tables
+from cellcohort.sampling import BatchSampler, ShortfallWarning
+from cellcohort.sampling.axes.base import WindowAxis
+from cellcohort.sampling.chunked.read_cost import in_chunks
+
+# the more it changes about a training, the earlier
+CHECKS: tuple[Callable[[Survey], Iterator[Finding]], ...] = (
+    *(confounded, idle_axes, costly, wasteful, positives_elsewhere, shortfalls, time_windows, drift),
+    *(repeats, same_tracks, absent_conditions, low_coverage, overdrawn, ranks),
+)
+
+
+def findings(survey: Survey, mergeable: bool = True) -> list[Finding]:
+    """Find everything that a scientist should know before training.
+
+    Parameters
+    ----------
+    survey : Survey
+    mergeable : bool
+        Whether the config of the data has ``merge_labels``.
+
+    Returns
+    -------
+    list of Finding
+    """
+    labels = list(spellings(survey.sampler, mergeable))
+    return [*labels, *(finding for check in CHECKS for finding in check(survey))]
 
 
 def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "") -> str:
-    """The whole preview as text.
+    """Write the whole preview as text.
 
     Parameters
     ----------
     survey : Survey
     found : sequence of Finding
-        What stands out.
+        Result of :func:`findings`.
     cover : str
-        What ``num_batches="cover"`` would be and cost.
+        Result of :func:`cover`.
     source : str
         Where the cells come from.
+
+    Returns
+    -------
+    str
     """
     lines = [
         *_paragraph("TABLE", [table_line(survey.sampler.cells) + ".", *([source] if source else [])]),
         *_paragraph("ASKED", list(asked_lines(survey.sampler))),
         *_paragraph("EPOCH", list(_epoch(survey))),
-        *_paragraph("READING", [*row_lines(survey), *chunk_lines(survey), *partner_lines(survey)]),
+        *_paragraph("READING", [*row_lines(survey), *chunk_lines(survey), *positive_lines(survey)]),
         "",
         *_findings(found),
     ]
@@ -40,6 +82,45 @@ def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "
         lines += ["", *section]
     lines += ["", *_paragraph("COVER", [cover])]
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def cover(sampler: BatchSampler) -> str:
+    """Describe the epoch that ``num_batches="cover"`` would make, or why it is not available.
+
+    Parameters
+    ----------
+    sampler : BatchSampler
+
+    Returns
+    -------
+    str
+    """
+    why = ""
+    if in_chunks(sampler):
+        why = "where cells are read in chunks, since windows leave rows unused"
+    elif has_axis(sampler, WindowAxis):
+        why = "with a time window, since focal times decide what is drawn"
+    if why:
+        return (
+            f"batch_sampler.num_batches=cover is not available {why}. Set a number above {len(sampler):,} and see in "
+            "the table of the coverage what it covers."
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortfallWarning)
+        covering = BatchSampler(
+            sampler.cells,
+            sampler.axes,
+            sampler.batch_size,
+            sampler.seed,
+            world_size=sampler.world_size,
+            scope=sampler.scope,
+            num_batches="cover",
+        )
+    times = len(covering) / len(sampler)
+    return (
+        f"batch_sampler.num_batches=cover makes an epoch of {several(len(covering), 'batch')} per rank, "
+        f"{times:.2f} times as long as now. {' '.join(covering.notes)}"
+    )
 
 
 def _paragraph(title: str, sentences: Sequence[str]) -> list[str]:
@@ -53,26 +134,26 @@ def _paragraph(title: str, sentences: Sequence[str]) -> list[str]:
 
 
 def _epoch(survey: Survey) -> Iterator[str]:
-    sampler, ranks = survey.sampler, survey.sampler.world_size
+    sampler, n_ranks = survey.sampler, survey.sampler.world_size
     cut = f", cut to {survey.epoch_steps:,} by trainer.limit_train_batches" if survey.epoch_steps < len(sampler) else ""
     yield (
-        f"{several(len(sampler), 'batch')} of {sampler.batch_size} cells on each of "
-        f"{several(ranks, 'rank')}{cut}: {survey.epoch_steps * ranks * sampler.batch_size:,} draws, and "
-        f"{sampler.n_cells:,} cells to draw."
+        f"{several(len(sampler), 'batch')} of {several(sampler.batch_size, 'cell')} on each of "
+        f"{several(n_ranks, 'rank')}{cut}: {several(survey.epoch_steps * n_ranks * sampler.batch_size, 'draw')} from "
+        f"{several(sampler.n_cells, 'cell')}. The training has {several(survey.epochs, 'epoch')}."
     )
-    all_of_it = (
+    part = (
         "all of epoch 0"
         if survey.steps == survey.epoch_steps
         else f"the first {several(survey.steps, 'step')} of epoch 0"
     )
-    yield f"Measured below: {several(survey.n_batches, 'batch')}, {all_of_it}; seed {sampler.seed}."
+    yield f"Measured below: {several(survey.n_batches, 'batch')}, {part}; seed {sampler.seed}."
 
 
 def _findings(found: Sequence[Finding]) -> Iterator[str]:
     if not found:
-        yield "Nothing stands out: the batches hold what is asked."
+        yield "NO PROBLEM FOUND: the batches hold what is asked."
         return
-    yield "WHAT STANDS OUT"
+    yield "FINDINGS"
     for number, finding in enumerate(found, 1):
         yield from textwrap.wrap(finding.problem, WIDTH, initial_indent=f"{number:3}. ", subsequent_indent=" " * 5)
         for reason in finding.reasons:

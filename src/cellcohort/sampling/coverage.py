@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,15 +74,29 @@ class Coverage:
         """Share of all cells drawn at least once."""
         return float(1 - self.drawn[:, 0].sum() / self.drawn.sum())
 
+    @cached_property
+    def names(self) -> list[str]:
+        """The strata as texts."""
+        return [" x ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in self.labels]
+
+    @cached_property
+    def cells(self) -> np.ndarray:
+        """Cells of each stratum."""
+        return self.drawn.sum(axis=1)
+
+    @cached_property
+    def draws_per_cell(self) -> np.ndarray:
+        """Mean number of draws of a cell of each stratum; 0 for a stratum without cells."""
+        return self.drawn @ np.arange(self.drawn.shape[1]) / np.maximum(self.cells, 1)
+
     def table(self) -> pd.DataFrame:
-        """One row per stratum: cells, the share drawn at least once, and draws per cell."""
-        cells = self.drawn.sum(axis=1)
+        """Return one row per stratum: cells, the share drawn at least once, and draws per cell."""
         return pd.DataFrame(
             {
-                "stratum": [" x ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in self.labels],
-                "cells": cells,
-                "drawn": 1 - self.drawn[:, 0] / np.maximum(cells, 1),
-                "draws per cell": self.drawn @ np.arange(self.drawn.shape[1]) / np.maximum(cells, 1),
+                "stratum": self.names,
+                "cells": self.cells,
+                "drawn": 1 - self.drawn[:, 0] / np.maximum(self.cells, 1),
+                "draws per cell": self.draws_per_cell,
             }
         )
 

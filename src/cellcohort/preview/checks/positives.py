@@ -1,4 +1,4 @@
-"""Whether the positives of cells that are read in chunks are in memory when the cells are."""
+"""Whether positives of cells that are read in chunks are in the same chunk window."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from itertools import islice
 
 import numpy as np
 
-from cellcohort.preview.checks.finding import Finding
+from cellcohort.preview.checks import Finding
 from cellcohort.preview.describe import percent
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.chunked.read_cost import in_chunks
 
-WINDOWS = 8  # of rank 0 that are looked at
-MANY = 0.1  # anchors whose positives are in the store, but not in their window, from which on it is worth a word
+WINDOWS = 8  # of rank 0 that are counted
+MANY = 0.1  # share of anchors with positives in the store but not in their window, above which it is a finding
 
 
 def second_views(survey: Survey) -> tuple[float, float] | None:
-    """Shares of anchors without a positive in their window, and in the whole store; None where cells are not paired."""
+    """Return the shares of anchors without a positive in their window, and in the whole store; None without pairs."""
     source, sampler = survey.source, survey.sampler
     if source is None or source.store is None or not in_chunks(sampler):
         return None
@@ -36,8 +36,8 @@ def second_views(survey: Survey) -> tuple[float, float] | None:
     return float((np.concatenate(later) == every).mean()), float((anywhere == every).mean())
 
 
-def partner_lines(survey: Survey) -> Iterator[str]:
-    """A sentence on the positives of cells that are read in chunks."""
+def positive_lines(survey: Survey) -> Iterator[str]:
+    """Describe the positives of cells that are read in chunks, in a sentence."""
     shares = second_views(survey)
     if shares is not None:
         yield (
@@ -46,15 +46,15 @@ def partner_lines(survey: Survey) -> Iterator[str]:
         )
 
 
-def apart(survey: Survey) -> Iterator[Finding]:
-    """That many anchors are paired with themselves because their positives are read at other times, if so."""
+def positives_elsewhere(survey: Survey) -> Iterator[Finding]:
+    """Find anchors that are paired with themselves because their positives are in other windows."""
     shares = second_views(survey)
     if shares is None or survey.source is None or shares[0] - shares[1] <= MANY:
         return
     source, whole = survey.source, survey.source.dataset.whole
     change, line = "Use a larger batch_sampler.preload_nchunks, or read row by row.", ""
     if source.store.manifest.get("together") != whole:
-        change = f"Prepare the store so that the cells of a {whole} lie side by side; batches hold more of them then."
+        change = f"Prepare the store so that the cells of a {whole} lie side by side; batches then hold more of them."
         line = f"prepare.together={whole}"
     yield Finding(
         f"{percent(shares[0] - shares[1])} of the anchors are paired with a second view of themselves, although the "

@@ -1,4 +1,4 @@
-"""What reading a store row by row costs, and what reading it in chunks would."""
+"""What reading a store row by row costs, and what reading it in chunks would cost."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 
 import numpy as np
 
+from cellcohort.preview.checks import Finding
 from cellcohort.preview.checks.chunk_reads import WASTEFUL
-from cellcohort.preview.checks.finding import Finding
-from cellcohort.preview.checks.store_layout import lay_out
+from cellcohort.preview.checks.store_layout import layout_advice
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling import ShortfallWarning
 from cellcohort.sampling.chunked.layout_search import chunks_of_batches
 from cellcohort.sampling.chunked.read_cost import in_chunks, reading
 
-BATCHES = 16  # of rank 0, spread over the epoch, of which requests are counted
-COSTLY = 4.0  # rows read per row used from which on reading in chunks is advised
-WINDOW_ROWS = 4096  # of the windows that are tried; a store of fewer than two windows is read soon, however it is read
+BATCHES = 16  # of rank 0, spread over the epoch, whose requests are counted
+COSTLY = 4.0  # read amplification above which reading in chunks is advised
+WINDOW_ROWS = 4096  # of the windows that are tried; a store of fewer than two such windows is read fast anyway
 DEFAULTS = {"chunk_size": 64, "preload_nchunks": 64}  # those of reading=chunks
 
 
 @dataclass(frozen=True)
 class RowReading:
-    """What a batch asks of a store, on average.
+    """What a batch requests of a store, on average.
 
     Attributes
     ----------
     rows : int
-        Rows that the batch holds, its positives among them.
+        Rows of the batch, with its positives.
     runs : float
-        Runs of rows that are asked for, one for rows that are near each other.
+        Runs of rows that are requested, one for rows that are near each other.
     chunk_rows : int
         Rows of a chunk, which is decoded whole.
     amplification : float or None
-        Rows decoded per row used; None where the store does not say how its rows are chunked.
+        Rows decoded per row used; None where the chunks of the store are not known.
     """
 
     rows: int
@@ -46,7 +46,7 @@ class RowReading:
 
 
 def row_reading(survey: Survey) -> RowReading | None:
-    """Count what some batches of an epoch ask for; None where no store is read row by row."""
+    """Count what some batches of an epoch request; None where no store is read row by row."""
     source, sampler = survey.source, survey.sampler
     if source is None or source.store is None or in_chunks(sampler):
         return None
@@ -63,35 +63,35 @@ def row_reading(survey: Survey) -> RowReading | None:
     # a run is read from its first to its last row, and what lies between is decoded too
     between = np.where(np.diff(rows, axis=1) > n, 1, np.diff(chunks, axis=1))
     decoded = n * (between.sum() + len(rows))
-    told = bool(store.manifest) or not store.sparse
-    return RowReading(rows.shape[1], runs / len(rows), n, decoded / rows.size if told else None)
+    known = bool(store.manifest) or not store.sparse
+    return RowReading(rows.shape[1], runs / len(rows), n, decoded / rows.size if known else None)
 
 
 def row_lines(survey: Survey) -> Iterator[str]:
-    """A sentence on what is read; none where there is no store, or it is read in chunks."""
+    """Describe what is read row by row, in sentences; none where there is no store, or it is read in chunks."""
     cost = row_reading(survey)
     if cost is None:
         return
     decoded = ""
     if cost.amplification is not None:
         decoded = (
-            f" and decodes chunks of {cost.chunk_rows} rows whole: {cost.amplification:.2f} rows are read for every "
+            f" and decodes whole chunks of {cost.chunk_rows} rows: {cost.amplification:.2f} rows are read for every "
             "row used"
         )
-    yield f"Row by row: a batch of {cost.rows:,} rows asks the store for {cost.runs:,.1f} runs of them{decoded}."
+    yield f"Row by row: a batch of {cost.rows:,} rows requests {cost.runs:,.1f} runs of rows from the store{decoded}."
     if _large(survey):
-        yield "With reading=chunks, batches as exact are cut from chunks that are read together."
+        yield "With reading=chunks, equally exact batches come from chunks that are read together."
 
 
 def costly(survey: Survey) -> Iterator[Finding]:
-    """That reading row by row reads much in vain, if so, and what reading in chunks would read."""
+    """Find a read amplification above 4 row by row, and say what reading in chunks would read."""
     cost = row_reading(survey)
     if cost is None or cost.amplification is None or cost.amplification <= COSTLY or not _large(survey):
         return
     change, line = _chunked(survey, cost)
     yield Finding(
         f"{cost.amplification:.1f} rows are read for every row that a batch uses: cells are read row by row, and the "
-        f"store gives whole chunks of {cost.chunk_rows} rows, {cost.runs:,.0f} runs of them for each batch.",
+        f"store decodes whole chunks of {cost.chunk_rows} rows, in {cost.runs:,.0f} runs for each batch.",
         change,
         typed=line,
     )
@@ -102,28 +102,33 @@ def _large(survey: Survey) -> bool:
 
 
 def _chunked(survey: Survey, cost: RowReading) -> tuple[str, str]:
-    """What to change, in words and to type, after trying it."""
+    """Return what to change and what to type for it, after trying it."""
     from cellcohort.sampling import ChunkedBatchSampler  # here, since it loads annbatch
 
     sampler, n = survey.sampler, cost.chunk_rows
     step = chunks_of_batches(sampler.batch_size, n)
     options: dict[str, Any] = {"chunk_size": n, "preload_nchunks": max(1, WINDOW_ROWS // n // step) * step}
-    laying, group_by = lay_out(survey)
+    laying, group_by = layout_advice(survey)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ShortfallWarning)  # the report says it
+            warnings.simplefilter("ignore", ShortfallWarning)  # the report gives them
             tried = ChunkedBatchSampler(
-                sampler.cells, sampler.axes, sampler.batch_size, seed=sampler.seed, world_size=sampler.world_size,
-                num_batches=len(sampler), **options,
-            )  # fmt: skip
+                sampler.cells,
+                sampler.axes,
+                sampler.batch_size,
+                seed=sampler.seed,
+                world_size=sampler.world_size,
+                num_batches=len(sampler),
+                **options,
+            )
     except ValueError as error:
         more = f" {laying}." if group_by else ""
-        return f"reading=chunks cannot cut these batches yet: {error}{more}", group_by
-    in_vain = reading(tried).amplification
-    read = f"With reading=chunks, batches as exact are cut from windows of chunks: {in_vain:.1f} rows are read for each"
-    if group_by and in_vain > WASTEFUL:
+        return f"reading=chunks cannot make these batches yet: {error}{more}", group_by
+    amplification = reading(tried).amplification
+    read = f"With reading=chunks, equally exact batches read {amplification:.1f} rows for each row used"
+    if group_by and amplification > WASTEFUL:
         return f"{read}, and fewer when the store is laid out for it. {laying}.", group_by
     typed = ["reading=chunks", *(f"batch_sampler.{k}={v}" for k, v in options.items() if v != DEFAULTS[k])]
     typed += ["batch_sampler.scope=rank"] * (sampler.scope == "global")
     typed += ["batch_sampler.num_batches=null"] * bool(sampler.notes)  # which only "cover" has
-    return f"{read}. Preview it too: windows alter what no axis rules.", " ".join(typed)
+    return f"{read}. Preview it too: chunk windows change the shares of labels that no axis governs.", " ".join(typed)

@@ -1,19 +1,19 @@
-"""How a store would have to be laid out for the axes."""
+"""How a store has to be laid out for the axes."""
 
 from __future__ import annotations
 
 from cellcohort.messages import joined
-from cellcohort.preview.checks.alike import typed
+from cellcohort.preview.checks.labels import typed
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.axes.base import GroupAxis, ShareAxis, WindowAxis
 
 
-def lay_out(survey: Survey) -> tuple[str, str]:
-    """What to do so that chunks hold what the axes ask for together, in words, and what to type for it.
+def layout_advice(survey: Survey) -> tuple[str, str]:
+    """Return what to do so that a chunk holds cells that the axes ask for together, and what to type for it.
 
     Both are empty where the store is laid out so.
     """
-    labels, times = columns(survey)
+    labels, times = layout_columns(survey)
     store = None if survey.source is None else survey.source.store
     known = None if store is None else store.manifest.get("group_by")
     if known is None:
@@ -24,13 +24,13 @@ def lay_out(survey: Survey) -> tuple[str, str]:
     wanted = [name for name in dict.fromkeys([*known, *labels]) if name not in times] + times
     now = f"by {joined(known)}, but not by {joined(missing)}" if known else f"at random, not by {joined(missing)}"
     return (
-        f"Prepare the store anew (scripts/prepare.py), since it is laid out {now}",
+        f"Prepare the store again (scripts/prepare.py): it is laid out {now}",
         f"'prepare.group_by=[{','.join(map(typed, wanted))}]'",
     )
 
 
-def columns(survey: Survey) -> tuple[list[str], list[str]]:
-    """The columns that axes look at, as the store calls them: those of labels, and those of times."""
+def layout_columns(survey: Survey) -> tuple[list[str], list[str]]:
+    """Return the columns that axes use, by their names in the store: those of labels, and those of times."""
     labels: list[str] = []
     times: list[str] = []
     cells, roles = survey.sampler.cells, {} if survey.source is None else survey.source.columns

@@ -1,0 +1,107 @@
+"""What the design of the experiments lets anyone conclude, whatever the sampler does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cellcohort.cells import Column
+from cellcohort.messages import listed, several
+from cellcohort.preview.checks import Finding
+from cellcohort.preview.describe import FEW, has_axis, title_of
+from cellcohort.preview.survey import Survey
+from cellcohort.sampling import BatchSampler
+from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
+
+
+def conditions_per_experiment(sampler: BatchSampler) -> np.ndarray | None:
+    """Count the conditions of each experiment.
+
+    Parameters
+    ----------
+    sampler : BatchSampler
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n_experiments,), or None
+        In the order of the labels, 0 for a label without cells; None where the table lacks either column.
+    """
+    cells = sampler.cells
+    if not (cells.has("experiment") and cells.has("condition")):
+        return None
+    experiment, condition = cells.column("experiment"), cells.column("condition")
+    pairs = np.unique(experiment.codes.astype(np.int64) * len(condition.labels) + condition.codes)
+    return np.bincount(pairs // len(condition.labels), minlength=len(experiment.labels))
+
+
+def nested(sampler: BatchSampler) -> bool:
+    """Whether there are several experiments and conditions, but no experiment has two conditions."""
+    counts = conditions_per_experiment(sampler)
+    return counts is not None and counts.max() == 1 < min(
+        len(sampler.cells.column(role).present()) for role in ("experiment", "condition")
+    )
+
+
+def confounded(survey: Survey) -> Iterator[Finding]:
+    """Find effects of conditions and experiments that cannot be told apart, in all experiments or in some."""
+    sampler = survey.sampler
+    counts = conditions_per_experiment(sampler)
+    if counts is None:
+        return
+    experiment, condition = sampler.cells.column("experiment"), sampler.cells.column("condition")
+    n_experiments, n_conditions = len(experiment.present()), len(condition.present())
+    alone = [experiment.labels[code] for code in np.flatnonzero(counts == 1)]
+    if n_experiments == n_conditions == 1:
+        yield Finding(
+            "There is one experiment and one condition: cells can be compared over time and between tracks only.",
+            "Add other experiments or conditions, or name the columns that hold them (data.columns).",
+        )
+    elif nested(sampler):
+        problem = (
+            "Experiment and condition are confounded: no experiment holds two conditions. "
+            f"{_conclusions(experiment, condition)}"
+        )
+        change = "If you can, repeat two conditions or more, such as a control, in every experiment."
+        if has_axis(sampler, GroupAxis) and has_axis(sampler, ShareAxis):
+            problem += " A batch of one experiment cannot be balanced over conditions."
+            change = "Leave out the axis experiment_aware; the axis condition then balances over all experiments."
+        yield Finding(problem, change)
+    elif alone and n_conditions > 1 and n_experiments > 1:
+        yield Finding(
+            f"Only one condition in {len(alone):,} of {several(n_experiments, 'experiment')} ({listed(alone, FEW)}): "
+            "there, conditions cannot be compared within the experiment.",
+            "Compare conditions over the experiments that hold several.",
+        )
+
+
+def _conclusions(experiment: Column, condition: Column) -> str:
+    """What can and cannot be concluded where each experiment has one condition."""
+    _, first = np.unique(experiment.codes, return_index=True)
+    n = np.bincount(condition.codes[first], minlength=len(condition.labels))
+    n = n[n > 0]
+    if n.max() == 1:
+        return (
+            "Each condition has one experiment, so nothing can be concluded about conditions: any difference may be "
+            "one between experiments."
+        )
+    single = int((n == 1).sum())
+    only = f" ({several(single, 'condition')} of {len(n):,} {'has' if single == 1 else 'have'} one)" if single else ""
+    return (
+        "It can be tested whether experiments that are held out are recognized by their condition, for conditions with "
+        f"several experiments{only}. It cannot be concluded that the condition causes a difference between single "
+        "experiments."
+    )
+
+
+def idle_axes(survey: Survey) -> Iterator[Finding]:
+    """Find axes whose column has one label, so that they change nothing."""
+    for name, axis in sorted(survey.sampler.axes.items()):
+        if not isinstance(axis, (GroupAxis, ShareAxis)):
+            continue
+        labels = survey.sampler.cells.column(axis.column).present()
+        if len(labels) == 1:
+            yield Finding(
+                f"All cells have the same {title_of(axis)}, {labels[0]!r}: the axis {name} changes nothing.",
+                f"Leave out the axis {name}, or name another column (column).",
+            )

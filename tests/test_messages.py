@@ -1,0 +1,38 @@
+"""Words of messages: lists of names and numbers of things."""
+
+from __future__ import annotations
+
+import pytest
+
+from cellcohort.messages import joined, listed, plural_of, several
+
+
+@pytest.mark.parametrize(
+    ("n", "what", "said"),
+    [
+        (1, "epoch", "1 epoch"),
+        (4, "epoch", "4 epochs"),
+        (2, "batch", "2 batches"),
+        (0, "more copy", "0 more copies"),
+        (3, "day", "3 days"),
+        (2, "class", "2 classes"),
+        (2, "box", "2 boxes"),
+        (1936, "track", "1,936 tracks"),
+    ],
+)
+def test_what_is_counted_is_spelled_as_one_or_several(n: int, what: str, said: str) -> None:
+    assert several(n, what) == said
+
+
+def test_a_plural_without_a_rule_can_be_given() -> None:
+    assert several(2, "stratum", "strata") == "2 strata" and several(1, "stratum", "strata") == "1 stratum"
+
+
+@pytest.mark.parametrize("word", ["cell", "place", "rank", "label", "experiment", "chunk", "time", "step", "draw"])
+def test_most_words_take_an_s(word: str) -> None:
+    assert plural_of(word) == f"{word}s"
+
+
+def test_long_lists_end_with_the_number_left_out() -> None:
+    assert listed("abcde", 2) == "a, b and 3 more" and listed("ab", 2, repr, "; ") == "'a'; 'b'"
+    assert joined(["plate", "drug", "hours"]) == "plate, drug and hours" and joined([]) == ""
