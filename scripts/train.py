@@ -44,6 +44,7 @@ def main(config: DictConfig) -> None:
             results = evaluation(module, training, validation, trainer.strategy.root_device)
             results.write(run.directory)
             results.log(trainer.loggers, trainer.global_step)
+            print(results.text())
 
 
 if __name__ == "__main__":

@@ -123,6 +123,11 @@ class CellTable:
             parts.append(f"{np.nanmin(self.hours):g} to {np.nanmax(self.hours):g} hours")
         return f"CellTable({len(self):,} cells: {', '.join(parts)})"
 
+    @property
+    def column_names(self) -> list[str]:
+        """Names of all columns of the table."""
+        return list(map(str, self._frame.columns))
+
     def has(self, name: str) -> bool:
         """Whether `name` is a role ("experiment", "condition", "track") or a column of this table."""
         return name in self._roles or name in self._frame.columns

@@ -22,8 +22,10 @@ from omegaconf import OmegaConf
 from cellcohort.data.tracks import load_tracks
 from cellcohort.datasets.features.windows import TrackWindows
 from cellcohort.datasets.split import split
-from cellcohort.evaluation import Evaluation, load_run, read_scores
+from cellcohort.evaluation import Evaluation, Results, load_run, read_scores
+from cellcohort.evaluation.embed import Features
 from cellcohort.evaluation.scores_file import MEANINGS, how_scored
+from cellcohort.evaluation.selection import training_part
 from cellcohort.module import ContrastiveModule
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
@@ -43,6 +45,8 @@ def trained(quick: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) ->
         cwd=directory, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert "scores: MMD of untrained" in done.stderr  # the progress bar
+    assert re.search(r"^hours_mae_across: hours; predicting the mean", done.stdout, re.M)
     return directory / "run"
 
 
@@ -67,8 +71,8 @@ def evaluate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Cap
 def test_the_end_of_training_leaves_scores_and_the_embedding_of_every_cell(trained: Path) -> None:
     scores = pd.read_csv(trained / "scores.csv")
     assert list(scores.columns) == [
-        *("representation", "score", "value", "higher_is_better", "n", "note", "evaluation.checkpoint"),
-        *("evaluation.max_cells", "evaluation.permutations", "evaluation.seed"),
+        *("representation", "score", "value", "low", "high", "higher_is_better", "n", "note"),
+        *("evaluation.checkpoint", "evaluation.max_cells", "evaluation.permutations", "evaluation.seed"),
     ]
     assert how_scored(scores) == {
         "evaluation.checkpoint": "last",
@@ -77,7 +81,7 @@ def test_the_end_of_training_leaves_scores_and_the_embedding_of_every_cell(train
         "evaluation.seed": 0,
     }
     assert list(scores["representation"].unique()) == ["model", "untrained", "features"]
-    assert scores.groupby("representation")["score"].apply(tuple).nunique() == 1 and scores["score"].nunique() == 18
+    assert scores.groupby("representation")["score"].apply(tuple).nunique() == 1 and scores["score"].nunique() == 19
     assert scores["higher_is_better"].dtype == bool and scores["value"].dtype == float and scores["n"].dtype == int
     assert scores["value"].notna().all()
     assert not list(trained.glob("*.draft"))
@@ -290,7 +294,37 @@ def test_all_cells_are_embedded_those_that_can_be_no_anchor_among_them(
     assert anchors["validation"] == set(column.present())
     model = results.scores[results.scores["representation"] == "model"].set_index("score")
     assert np.isnan(model.loc["condition_probe_across", "value"])
-    assert "b (no held-out or no training cells of y)" in model.loc["condition_probe_across", "note"]
+    said = model.loc["condition_probe_across", "note"]
+    assert "needs two conditions that two experiments have" in said
+    assert ("y (in a only)" if options["by"] == "track" else "y (no held-out cells)") in said
+
+
+def test_the_features_baseline_is_scaled_on_the_training_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training, validation = split(short_tracks(tmp_path), fraction=0.4)
+    fitted: list[np.ndarray] = []
+
+    class Spy(Features):
+        def __init__(self, training: np.ndarray, shape: tuple[int, ...]) -> None:
+            fitted.append(training)
+            super().__init__(training, shape)
+
+    monkeypatch.setattr("cellcohort.evaluation.evaluation.Features", Spy)
+    Evaluation(10_000, 19)(ContrastiveModule(training.shape), training, validation)
+    every = training.every_cell()
+    part = training_part(every.cells, validation.cells, training.whole)
+    own = every.recorded(np.flatnonzero(part)).reshape(part.sum(), -1)
+    assert sorted(map(tuple, fitted[0])) == sorted(map(tuple, own))
+
+
+def test_the_table_of_scores_ends_with_the_notes(trained: Path) -> None:
+    scores = pd.read_csv(trained / "scores.csv", keep_default_na=False, na_values={"value": [""]})
+    text = Results(scores, {}, pq.read_table(trained / "embeddings.parquet")).text()
+    table, notes = text.split("\n\n")
+    assert len(table.splitlines()) == 20 and table.splitlines()[0].split() == [
+        *("score", "better", "model", "untrained", "features"),
+    ]
+    for name in ("condition_probe_across: chance", "hours_mae_across: hours; predicting the mean time", "alignment: "):
+        assert sum(line.startswith(name) for line in notes.splitlines()) == 1
 
 
 def test_an_embedding_that_is_not_finite_is_refused(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from cellcohort.evaluation import probes
 from cellcohort.evaluation.embed import Features, flattened
 from cellcohort.evaluation.geometry import alignment, effective_rank, geometry_scores, uniformity
 from cellcohort.evaluation.mixing import Mmd, ilisi, ilisi_scores, mmd_scores
-from cellcohort.evaluation.probes import condition_scores, experiment_scores, hours_scores, linear, nearest
-from cellcohort.evaluation.score import Held, Score
+from cellcohort.evaluation.probes import HOURS, condition_scores, experiment_scores, hours_scores, linear, nearest
+from cellcohort.evaluation.score import Held, Score, bootstrap_interval
 from cellcohort.evaluation.selection import choose, training_part
 from cellcohort.evaluation.tracks import next_frames, smoothness, smoothness_scores
 
@@ -83,34 +83,42 @@ def test_probes_agree_with_sklearn_used_directly() -> None:
     inputs = noise(len(frame)) + 0.7 * pd.get_dummies(frame["condition"]).to_numpy() @ noise(3, seed=1)
     experiment, condition = frame["experiment"].to_numpy(), frame["condition"].to_numpy()
     hours = frame["hours"].to_numpy()
-    found: dict[str, list[float]] = {}
+    track = frame["track"].to_numpy()
+    names = np.unique(condition)
+    frames = frame.groupby("track").cumcount().to_numpy()
+    told: dict[str, np.ndarray] = {}
+    hour_scores = []
     for e in EXPERIMENTS:
         rest = ~held.training & (experiment == e)
-        for where, fit in (
-            ("within", held.training & (experiment == e)),
-            ("across", held.training & (experiment != e)),
-        ):
+        for where in ("within", "across"):
+            fit = held.training & ((experiment == e) == (where == "within"))
             scaler = StandardScaler().fit(inputs[fit])
             x, y = scaler.transform(inputs[fit]), scaler.transform(inputs[rest])
-            told = (
-                LogisticRegression(class_weight="balanced", max_iter=2000, tol=1e-3).fit(x, condition[fit]).predict(y)
-            )
-            found.setdefault(f"condition_probe_{where}", []).append(balanced_accuracy_score(condition[rest], told))
-            rare = condition[rest] == "rare"
-            found.setdefault(f"rarest_probe_{where}", []).append(np.mean(told[rare] == "rare"))
-            near = np.argsort(cdist(y, x), axis=1)[:, :15]
-            names = np.unique(condition)
-            shares = np.array([np.mean(condition[fit] == name) for name in names])
-            votes = np.stack([(condition[fit][near] == name).mean(1) for name in names], axis=1) / shares
-            told = names[votes.argmax(1)]
-            found.setdefault(f"condition_knn_{where}", []).append(balanced_accuracy_score(condition[rest], told))
+            probe = LogisticRegression(class_weight="balanced", max_iter=2000, tol=1e-3).fit(x, condition[fit])
+            told.setdefault(f"probe_{where}", np.empty(len(frame), object))[rest] = probe.predict(y)
+            votes = np.zeros((rest.sum(), 3))
+            for draw in range(5):  # the frame of each track that may vote
+                voters = frames[fit] == draw
+                assert len(np.unique(track[fit][voters])) == voters.sum()
+                near = np.argsort(cdist(y, x[voters]), axis=1)[:, :15]
+                labels = condition[fit][voters]
+                for i, name in enumerate(names):
+                    votes[:, i] += np.mean(labels[near] == name, axis=1) / np.mean(labels == name)
+            told.setdefault(f"knn_{where}", np.empty(len(frame), object))[rest] = names[votes.argmax(1)]
             if where == "across":
                 clock = Ridge().fit(x, hours[fit]).predict(y)
-                found.setdefault("hours_r2_across", []).append(r2_score(hours[rest], clock))
-                found.setdefault("hours_mae_across", []).append(mean_absolute_error(hours[rest], clock))
+                mae, of_mean = (
+                    mean_absolute_error(hours[rest], t) for t in (clock, np.full(rest.sum(), hours[fit].mean()))
+                )
+                hour_scores.append((r2_score(hours[rest], clock), mae, 1 - mae / of_mean))
     scores = condition_scores(inputs, held) + hours_scores(inputs, held)
-    for name, values in found.items():
-        assert value(scores, name) == pytest.approx(np.mean(values), abs=1e-6), name
+    out, rare = ~held.training, ~held.training & (condition == "rare")
+    for name, answer in told.items():
+        expected = balanced_accuracy_score(condition[out].astype(str), answer[out].astype(str))
+        assert value(scores, f"condition_{name}") == pytest.approx(expected, abs=1e-9), name
+        assert value(scores, f"rarest_{name}") == pytest.approx(np.mean(answer[rare] == "rare"), abs=1e-9), name
+    for name, expected in zip(("r2", "mae", "explained"), np.mean(hour_scores, axis=0), strict=True):
+        assert value(scores, f"hours_{name}_across") == pytest.approx(expected, abs=1e-6), name
 
 
 def test_what_only_tells_tracks_apart_is_at_chance_because_splits_cut_no_track() -> None:
@@ -119,8 +127,9 @@ def test_what_only_tells_tracks_apart_is_at_chance_because_splits_cut_no_track()
     held = held_of(frame)
     track = frame["track"].astype("category").cat.codes.to_numpy()
     clouds = 100 * noise(track.max() + 1)[track] + noise(len(frame), seed=1)
-    by_cells = Held(held.cells, np.random.default_rng(0).random(len(frame)) < 0.5, "track")
-    assert value(condition_scores(clouds, by_cells), "condition_knn_within") == 1.0
+    codes, by_cells = held.condition.codes, np.random.default_rng(0).random(len(frame)) < 0.5  # type: ignore[union-attr]
+    assert (nearest(clouds[by_cells], codes[by_cells], clouds[~by_cells]) == codes[~by_cells]).all()
+    assert value(condition_scores(clouds, held), "condition_probe_within") < 0.45
     assert value(condition_scores(clouds, held), "condition_knn_within") < 0.5
 
 
@@ -131,7 +140,7 @@ def test_where_experiments_were_held_out_folds_keep_tracks_whole(where: str, mon
     track = frame["track"].astype("category").cat.codes.to_numpy()
     seen: list[tuple[set[float], set[float]]] = []
 
-    def spy(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray) -> np.ndarray:
+    def spy(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, copies: np.ndarray) -> np.ndarray:
         seen.append((set(inputs[:, 0]), set(others[:, 0])))
         return linear(inputs, labels, others)
 
@@ -141,31 +150,133 @@ def test_where_experiments_were_held_out_folds_keep_tracks_whole(where: str, mon
     assert len(seen) >= 5 and all(fit.isdisjoint(rest) for fit, rest in seen)
     assert all(np.isfinite(score.value) for score in scores)
     if where == "within":
-        assert "left out: a (no held-out or no training cells at all)" in note(scores, "condition_probe_within")
+        said = note(scores, "condition_probe_within")
+        assert "left out: a (fewer than two conditions on both sides of the split)" in said and "over 2 experi" in said
 
 
-def test_an_experiment_without_a_condition_is_named_and_left_out_across() -> None:
+def test_an_experiment_without_a_condition_is_scored_on_those_it_has() -> None:
     frame = frame_of()
     frame = frame[~((frame.experiment == "b") & (frame.condition == "rare"))].reset_index(drop=True)
     held = held_of(frame)
-    inputs = noise(len(frame))
-    scores = condition_scores(inputs, held)
-    said = note(scores, "condition_probe_across")
-    assert "left out: b (no held-out or no training cells of rare)" in said and "mean over 2 experiments" in said
-    assert "left out: b" in note(scores, "rarest_knn_across")
-    assert "mean over 3 experiments" in note(scores, "condition_probe_within")
-    assert "rare of b" in note(scores, "condition_probe_within")
-    without = np.flatnonzero(frame.experiment != "b")
+    scores = condition_scores(noise(len(frame)), held)
+    for name in ("condition_probe_across", "rarest_knn_across"):
+        assert "left out" not in note(scores, name) and "chance 0.333" in note(scores, name)
+    assert "pooled over 3 experiments" in note(scores, "condition_probe_across")
+    assert "pooled over 3 experiments" in note(scores, "condition_probe_within")
     n = [score.n for score in scores if score.name == "condition_probe_across"]
-    assert n == [int((~held.training[without]).sum())]
+    assert n == [int((~held.training).sum())]
 
 
-def test_a_condition_that_only_one_experiment_has_cannot_be_told_there_from_others() -> None:
+def test_a_condition_that_only_one_experiment_has_is_left_out_across_by_its_own_reason() -> None:
     frame = frame_of()
     frame = frame[(frame.experiment == "a") | (frame.condition != "rare")].reset_index(drop=True)
-    scores = condition_scores(noise(len(frame)), held_of(frame))
-    assert np.isnan(value(scores, "condition_probe_across")) and np.isnan(value(scores, "rarest_probe_across"))
-    assert np.isfinite(value(scores, "rarest_probe_within"))
+    held = held_of(frame)
+    scores = condition_scores(noise(len(frame)), held)
+    said = note(scores, "condition_probe_across")
+    assert "left out: rare (in a only)" in said and "chance 0.5;" in said
+    assert "recall of drug" in note(scores, "rarest_probe_across") or "recall of mock" in note(
+        scores, "rarest_probe_across"
+    )
+    assert "recall of rare" in note(scores, "rarest_probe_within")
+    scored = ~held.training & (frame["condition"] != "rare").to_numpy()
+    assert [score.n for score in scores if score.name == "condition_probe_across"] == [scored.sum()]
+
+
+@pytest.mark.parametrize("part", ["training", "validation"])
+def test_a_condition_of_one_cell_does_not_take_the_score_away(part: str) -> None:
+    frame = frame_of()
+    held = held_of(frame)
+    of_part = held.training == (part == "training")
+    condition = frame["condition"].to_numpy(object)
+    condition[np.flatnonzero(of_part)[0]] = "single"
+    cells = CellTable.from_frame(frame.assign(condition=condition), hours="hours", track="track")
+    scores = condition_scores(noise(len(frame)), Held(cells, held.training, "track"))
+    assert all(np.isfinite(score.value) for score in scores)
+    for where in ("within", "across"):
+        said = note(scores, f"condition_probe_{where}")
+        assert "chance 0.333" in said and "single" in said
+        assert ("no held-out cells" in said) == (part == "training")
+        assert ("no training cells" in said) == (part == "validation")
+
+
+def planted(frame: pd.DataFrame, effect: float) -> np.ndarray:
+    """Cells that differ by condition, by a small offset of their experiment, and by chance."""
+    rng = np.random.default_rng(5)
+    codes = frame["condition"].astype("category").cat.codes.to_numpy()
+    experiment = frame["experiment"].astype("category").cat.codes.to_numpy()
+    offsets = 0.2 * rng.normal(size=(experiment.max() + 1, 6))
+    return rng.normal(size=(len(frame), 6)) + effect * np.eye(6)[codes] + offsets[experiment]
+
+
+def design(nested: bool, experiments: int = 12, tracks: int = 40) -> pd.DataFrame:
+    """Experiments with one condition each, or with both."""
+    rows = [
+        (f"e{e:02d}", f"{e}-{t}", "AB"[e % 2 if nested else t % 2]) for e in range(experiments) for t in range(tracks)
+    ]
+    return pd.DataFrame(rows, columns=["experiment", "track", "condition"]).assign(hours=0.0)
+
+
+@pytest.mark.parametrize("by", ["track", "experiment"])
+@pytest.mark.parametrize("effect", [0.0, 1.5])
+def test_a_nested_and_a_crossed_design_with_one_effect_have_scores_that_agree(by: str, effect: float) -> None:
+    found = {}
+    for nested in (True, False):
+        frame = design(nested)
+        cells = CellTable.from_frame(frame, hours="hours", track="track")
+        training = frame["experiment"].isin([f"e{e:02d}" for e in range(8)]).to_numpy() if by == "experiment" else None
+        held = held_of(frame) if training is None else Held(cells, training, "experiment")
+        scores = condition_scores(planted(frame, effect), held)
+        for name in ("condition_probe_across", "condition_knn_across", "rarest_probe_across"):
+            assert np.isfinite(value(scores, name)), name
+        found[nested] = next(score for score in scores if score.name == "condition_probe_across")
+        said = note(scores, "condition_probe_across")
+        assert ("confounded: no experiment holds two conditions" in said) == nested and "chance 0.5" in said
+        if nested:
+            assert np.isnan(value(scores, "condition_probe_within"))
+            assert "confounded" in note(scores, "condition_probe_within")
+    assert found[True].value == pytest.approx(found[False].value, abs=0.08)
+    expected = 0.5 if effect == 0 else 0.85
+    assert found[True].value == pytest.approx(expected, abs=0.1)
+    assert found[True].low <= found[True].value <= found[True].high
+    assert (found[True].low > 0.6) == (effect > 0)
+
+
+def test_the_interval_over_experiments_is_that_of_resampled_experiments() -> None:
+    rng = np.random.default_rng(0)
+    right, total = rng.integers(5, 15, (8, 3)).astype(float), np.full((8, 3), 20.0)
+    low, high = bootstrap_interval(right, total)
+    drawn = [
+        (right[rows].sum(0) / total[rows].sum(0)).mean() for rows in np.random.default_rng(1).integers(0, 8, (4000, 8))
+    ]
+    assert (low, high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.01)
+    assert np.isnan(bootstrap_interval(right[:2], total[:2])).all()
+
+
+@pytest.mark.parametrize("frames", [1, 5, 40])
+def test_frames_of_a_track_do_not_vote_15_times(frames: int) -> None:
+    """Tracks are clouds that know nothing but a weak effect of their condition: more frames tell no more."""
+    tracks = pd.DataFrame(
+        [("a", f"{t:03d}", "AB"[t % 2]) for t in range(160)], columns=["experiment", "track", "condition"]
+    )
+    frame = tracks.loc[np.repeat(np.arange(160), frames)].reset_index(drop=True)
+    frame["hours"] = np.tile(np.arange(frames) * 0.5, 160)
+    centre = noise(160, 2) + 2.0 * (np.arange(160) % 2)[:, None]
+    inputs = np.repeat(centre, frames, axis=0) + 0.01 * noise(len(frame), 2)
+    scores = condition_scores(inputs, held_of(frame))
+    assert value(scores, "condition_knn_within") == pytest.approx(0.92, abs=0.05)
+
+
+@pytest.mark.parametrize("straddles", [True, False])
+def test_wells_on_both_sides_of_the_split_are_noted(straddles: bool) -> None:
+    frame = frame_of(40)
+    frame["well"] = frame["condition"] + (frame["track"].str[-1].astype(int) % 2).astype(str)
+    cells = CellTable.from_frame(frame, hours="hours", track="track")
+    wells = frame["experiment"] + frame["well"]
+    training = held_of(frame).training if straddles else wells.str.endswith("0").to_numpy()
+    scores = condition_scores(noise(len(frame)), Held(cells, training, "track"))
+    said = note(scores, "condition_probe_within")
+    assert ("condition and well cannot be told apart" in said and "split.by=well" in said) == straddles
+    assert "cannot be told apart" not in note(scores, "condition_probe_across")
 
 
 def test_the_nearest_cells_find_a_rare_condition_where_it_is_dense() -> None:
@@ -180,8 +291,42 @@ def test_hours_are_told_where_they_are_planted() -> None:
     clock = frame["hours"].to_numpy()[:, None] * np.array([[1.0, -2.0]]) + 0.01 * noise(len(frame), 2)
     scores = hours_scores(clock, held_of(frame))
     assert value(scores, "hours_r2_across") > 0.99 and value(scores, "hours_mae_across") < 0.05
+    assert value(scores, "hours_explained_across") > 0.95
     lost = hours_scores(noise(len(frame)), held_of(frame))
-    assert value(lost, "hours_r2_across") < 0.1
+    assert value(lost, "hours_r2_across") < 0.1 and abs(value(lost, "hours_explained_across")) < 0.1
+    hours = frame["hours"]
+    assert f"predicting the mean time of the training cells gives {(hours - hours.mean()).abs().mean():.3g}" in note(
+        lost, "hours_mae_across"
+    )
+
+
+def test_the_direction_of_every_score_is_that_of_a_better_representation() -> None:
+    """Flipping a direction would make a comparison call the worse strategy better."""
+    frame = frame_of(40)
+    held = held_of(frame)
+    rows = np.flatnonzero(next_frames(held.cells, np.arange(len(frame))) >= 0)
+    pairs = np.stack([rows, rows + 1], axis=1)
+    experiment = frame["experiment"].astype("category").cat.codes.to_numpy()
+    condition = pd.get_dummies(frame["condition"]).to_numpy() @ noise(3, 5, 1)
+    clock = frame["hours"].to_numpy()[:, None] * noise(1, 5, 2)
+    good = 0.3 * noise(len(frame)) + 3 * condition + 3 * clock
+    bad = noise(len(frame), seed=9) * [1, 0.01, 0.01, 0.01, 0.01] + 30 * (experiment[:, None] + 1)
+    found = []
+    for inputs in (good, bad):
+        near = inputs + 0.01 * noise(len(frame), seed=3) * (1 if inputs is good else 1000)
+        scores = [
+            *condition_scores(inputs, held),
+            *hours_scores(inputs, held),
+            *experiment_scores(inputs, held),
+            *ilisi_scores(inputs, held),
+            *mmd_scores(inputs, held, 19, 0),
+            *smoothness_scores(inputs, held.cells, pairs, 0),
+            *geometry_scores(inputs[~held.training], inputs, near),
+        ]
+        found.append({score.name: score for score in scores})
+    for name, score in found[0].items():
+        gain = (score.value - found[1][name].value) * (1 if score.higher_is_better else -1)
+        assert gain > 0, name
 
 
 def test_an_experiment_is_told_where_it_shows() -> None:
@@ -201,7 +346,33 @@ def test_mixed_experiments_have_a_high_ilisi_and_separate_ones_a_low_one() -> No
     assert ilisi(noise(400) + 50 * experiment[:, None], experiment) < 0.01
     held = held_of(frame_of(60))
     scores = ilisi_scores(noise(len(held.cells)), held)
-    assert scores[0].value > 0.8 and scores[0].note == "180 cells of each experiment"
+    assert scores[0].value > 0.7 and scores[0].note == "30 cells of each experiment; one of each track; mean of 5 draws"
+
+
+@pytest.mark.parametrize("frames", [1, 5, 20, 100])
+@pytest.mark.parametrize("whole", ["track", "experiment"])
+def test_the_ilisi_does_not_count_the_frames_of_a_track(frames: int, whole: str) -> None:
+    """Two experiments of 20 tracks that are mixed perfectly, but for each track being a cloud of its own."""
+    tracks = pd.DataFrame(
+        [("ab"[t % 2], f"{t:03d}", "x") for t in range(40)], columns=["experiment", "track", "condition"]
+    )
+    rows = np.random.default_rng(0).permutation(np.repeat(np.arange(40), frames))
+    frame = tracks.loc[rows].reset_index(drop=True).assign(hours=0.0)
+    held = Held(CellTable.from_frame(frame, hours="hours", track="track"), np.zeros(len(frame), bool), whole)
+    mixed = noise(40)[rows] + 0.05 * noise(len(frame))
+    assert ilisi_scores(mixed, held)[0].value == pytest.approx(0.85, abs=0.06)
+    apart = mixed + 20 * (rows % 2)[:, None]
+    assert ilisi_scores(apart, held)[0].value < 0.02
+
+
+def test_every_cell_stands_for_itself_where_there_are_no_copies() -> None:
+    frame = frame_of(12).assign(well=lambda f: f["track"].str[-1].astype(int) % 3)
+    cells = CellTable.from_frame(frame.drop(columns="track"), hours="hours", track=None)
+    held = Held(cells, np.zeros(len(frame), bool), "well")
+    assert held.copy_name == "cell" and len(np.unique(held.copies)) == len(frame)
+    assert Held(table(frame), held.training, "well").copy_name == "track"
+    assert Held(table(frame), held.training, "track").copy_name == "track"
+    assert Held(CellTable.from_frame(frame, hours=None), held.training, "track").copy_name == "track"
 
 
 def brute_mmd2(x: np.ndarray, y: np.ndarray, width: float) -> float:
@@ -342,10 +513,10 @@ BETWEEN = ["experiment_probe", "experiment_ilisi", "experiment_mmd2", "experimen
 @pytest.mark.parametrize(
     ("roles", "nan"),
     [
-        ({"hours": None}, {"hours_r2_across", "hours_mae_across", "track_smoothness"}),
+        ({"hours": None}, {*HOURS, "track_smoothness"}),
         ({"track": None}, {"track_smoothness"}),
         ({"condition": None}, {*WITHIN, *ACROSS}),
-        ({"experiment": None}, {*ACROSS, *BETWEEN, "hours_r2_across", "hours_mae_across"}),
+        ({"experiment": None}, {*ACROSS, *BETWEEN, *HOURS}),
     ],
 )
 def test_what_the_data_do_not_allow_is_left_out_with_the_reason(roles: dict[str, None], nan: set[str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import torch
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.protocol import Samples
 from cellcohort.evaluation.embed import Features, Represent, flattened, represented, represented_pairs, untrained
@@ -21,6 +23,7 @@ from cellcohort.module import ContrastiveModule
 from cellcohort.sampling.rng import key_of, uniform
 
 MOST_POSITIVES = 2000
+N_STEPS = 7  # of the progress bar, per representation
 
 
 class Evaluation:
@@ -99,21 +102,30 @@ class Evaluation:
         features = Features(by["features"][: chosen.n_held][chosen.held.training], training.shape)
         by["features"] = features(by["features"])
         pairs["features"] = (features(pairs["features"][0]), features(pairs["features"][1]))
-        found = {name: self._scores(by[name], chosen, pairs[name]) for name in ("model", "untrained", "features")}
+        names = ("model", "untrained", "features")
+        with tqdm(total=len(names) * N_STEPS, unit="step", leave=False) as progress:
+            found = {name: list(self._scores(by[name], chosen, pairs[name], name, progress)) for name in names}
         if features.note:
             said = features.note
             found["features"] = [replace(s, note=f"{said}; {s.note}" if s.note else said) for s in found["features"]]
         options = {"max_cells": self.max_cells, "permutations": self.permutations, "seed": self.seed}
         return Results(score_table(found), options, embedding_table(every.cells, fitted, embedding))
 
-    def _scores(self, vectors: np.ndarray, chosen: Chosen, pairs: tuple[np.ndarray, np.ndarray]) -> list[Score]:
+    def _scores(
+        self, vectors: np.ndarray, chosen: Chosen, pairs: tuple[np.ndarray, np.ndarray], name: str, progress: tqdm
+    ) -> Iterator[Score]:
+        """All scores of a representation; the progress bar names those that are being computed."""
         inputs, held = vectors[: chosen.n_held], chosen.held
-        return [
-            *condition_scores(inputs, held),
-            *hours_scores(inputs, held),
-            *experiment_scores(inputs, held),
-            *ilisi_scores(inputs, held),
-            *mmd_scores(inputs, held, self.permutations, self.seed),
-            *smoothness_scores(vectors, chosen.cells, chosen.pairs, self.seed),
-            *geometry_scores(inputs[~held.training], *pairs),
-        ]
+        steps: dict[str, Callable[[], list[Score]]] = {
+            "condition probes": lambda: condition_scores(inputs, held),
+            "hours": lambda: hours_scores(inputs, held),
+            "experiment probe": lambda: experiment_scores(inputs, held),
+            "iLISI": lambda: ilisi_scores(inputs, held),
+            "MMD": lambda: mmd_scores(inputs, held, self.permutations, self.seed),
+            "tracks": lambda: smoothness_scores(vectors, chosen.cells, chosen.pairs, self.seed),
+            "geometry": lambda: geometry_scores(inputs[~held.training], *pairs),
+        }
+        for step, scores in steps.items():
+            progress.set_description(f"scores: {step} of {name}")
+            yield from scores()
+            progress.update()

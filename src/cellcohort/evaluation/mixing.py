@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,12 @@ from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
 from cellcohort.cells import Column
-from cellcohort.evaluation.score import Held, Score, mean, noted
+from cellcohort.evaluation.probes import draws_of
+from cellcohort.evaluation.score import Held, Score, noted
 from cellcohort.messages import several
 from cellcohort.sampling.rng import key_of, uniform
 
+WAYS = 32  # permutations that are computed at once
 LISI_NEIGHBOURS = 90  # with scib-metrics' perplexity of a third of it, as Korsunsky et al. use it
 
 
@@ -43,6 +45,9 @@ def ilisi(inputs: np.ndarray, experiment: np.ndarray) -> float:
 def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score]:
     """The :func:`ilisi` of held-out cells, as many of each experiment, up to `most` in all.
 
+    One cell stands for each group of near-copies, such as the frames of a track, which are each other's neighbours
+    however well experiments are mixed; the mean over up to five draws of that cell.
+
     Parameters
     ----------
     inputs : numpy.ndarray of float, shape (n_cells, dim)
@@ -55,11 +60,20 @@ def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score
     present, counts = np.unique(codes[rows], return_counts=True)
     if len(present) < 2:
         return [Score(name, np.nan, True, 0, "needs two experiments")]
-    n = min(int(counts.min()), most // len(present))
-    if n < 2:
-        return [Score(name, np.nan, True, 0, f"needs two held-out cells of each experiment, has {counts.min()}")]
-    taken = np.concatenate([rows[codes[rows] == code][:n] for code in present])
-    return [Score(name, ilisi(inputs[taken], codes[taken]), True, len(taken), f"{n} cells of each experiment")]
+    found = []
+    for drawn in draws_of(held.copies[rows]):
+        own = rows[np.sort(drawn)]
+        n = min(int(np.bincount(codes[own])[present].min()), most // len(present))
+        if n < 2:
+            fewest = several(int(counts.min()), "cell")
+            return [
+                Score(name, np.nan, True, 0, f"needs two groups of held-out cells of each experiment, has {fewest}")
+            ]
+        taken = np.concatenate([own[codes[own] == code][:n] for code in present])
+        found.append(ilisi(inputs[taken], codes[taken]))
+    copies = "" if len(drawn) == len(rows) else f"one of each {held.copy_name}"
+    note = noted(f"{n} cells of each experiment", copies, f"mean of {len(found)} draws" if len(found) > 1 else "")
+    return [Score(name, float(np.mean(found)), True, len(taken), note)]
 
 
 class Mmd:
@@ -83,38 +97,57 @@ class Mmd:
         member = np.zeros((len(inputs), len(first)))
         member[np.arange(len(inputs)), code] = 1.0
         kernel = np.exp(-cdist(inputs, inputs, "sqeuclidean") / (2 * width**2))
-        self._sums = member.T @ kernel @ member
-        np.fill_diagonal(self._sums, 0.0)
+        self.sums = member.T @ kernel @ member
+        np.fill_diagonal(self.sums, 0.0)
         self._sizes = member.sum(0)
 
-    def __call__(self, one: np.ndarray, other: np.ndarray) -> float:
-        """The estimate between two sets of groups, bool (n_groups,) each; at least two groups in each."""
-        return self._mean(one, one) + self._mean(other, other) - 2 * self._mean(one, other)
+    def between(self, experiments: np.ndarray) -> np.ndarray:
+        """The estimates between all pairs of experiments, for many ways of dealing groups out to experiments at once.
 
-    def _mean(self, one: np.ndarray, other: np.ndarray) -> float:
-        pairs = self._sizes[one].sum() * self._sizes[other].sum() - (self._sizes[one & other] ** 2).sum()
-        return float(self._sums[np.ix_(one, other)].sum() / pairs)
+        Parameters
+        ----------
+        experiments : numpy.ndarray of int, shape (n_ways, n_groups)
+            Experiment 0, 1, ... of every group, each with at least two groups; -1 leaves a group out.
+
+        Returns
+        -------
+        numpy.ndarray of float, shape (n_ways, n_pairs)
+        """
+        n_ways, n = len(experiments), int(experiments.max()) + 1
+        member = (experiments[:, :, None] == np.arange(n)).astype(float)  # ways, groups, experiments
+        sums = np.empty((n_ways, n, n))
+        for start in range(0, n_ways, WAYS):
+            own = member[start : start + WAYS]
+            half = self.sums @ own.transpose(1, 0, 2).reshape(len(self.sums), -1)
+            half = half.reshape(len(self.sums), len(own), n).transpose(1, 0, 2)
+            sums[start : start + WAYS] = own.transpose(0, 2, 1) @ half
+        cells = np.einsum("wge,g->we", member, self._sizes)
+        pairs = cells[:, :, None] * cells[:, None, :]
+        pairs[:, np.arange(n), np.arange(n)] -= np.einsum("wge,g->we", member, self._sizes**2)
+        means = sums / pairs
+        one, other = np.triu_indices(n, 1)
+        return means[:, one, one] + means[:, other, other] - 2 * means[:, one, other]
+
+    def __call__(self, one: np.ndarray, other: np.ndarray) -> float:
+        """The estimate between two disjoint sets of groups, bool (n_groups,) each; at least two groups in each."""
+        return float(self.between(np.where(one, 0, np.where(other, 1, -1))[None])[0, 0])
 
 
 @dataclass(frozen=True)
 class _Stratum:
-    """The groups of one condition, and which of the experiments have two of them or more."""
+    """The groups of one condition; `experiment` counts those that are compared from 0, and is -1 for others."""
 
     mmd: Mmd
     experiment: np.ndarray
-    compared: list[int]
 
-    def shuffled(self, key: np.uint64) -> np.ndarray:
-        """The experiments of the groups, dealt out anew among those that are compared."""
-        moved, tested = self.experiment.copy(), np.flatnonzero(np.isin(self.experiment, self.compared))
-        order = np.argsort(uniform(key, np.arange(len(tested), dtype=np.uint64)))
-        moved[tested] = moved[tested[order]]
+    def shuffled(self, keys: Sequence[np.uint64]) -> np.ndarray:
+        """The experiments of the groups, dealt out anew among those that are compared, (n_keys, n_groups)."""
+        tested = np.flatnonzero(self.experiment >= 0)
+        moved = np.tile(self.experiment, (len(keys), 1))
+        for row, key in zip(moved, keys, strict=True):
+            order = np.argsort(uniform(key, np.arange(len(tested), dtype=np.uint64)))
+            row[tested] = self.experiment[tested[order]]
         return moved
-
-    def between(self, experiment: np.ndarray) -> list[float]:
-        """The discrepancy of every pair of experiments."""
-        pairs = itertools.combinations(self.compared, 2)
-        return [self.mmd(experiment == one, experiment == other) for one, other in pairs]
 
 
 def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, most: int = 3000) -> list[Score]:
@@ -144,17 +177,16 @@ def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, mos
     if not strata:
         said = noted("needs two groups of held-out cells in two experiments", left_out=left_out)
         return [Score(name, np.nan, up, 0, said) for name, up in names]
-    between = [value for stratum in strata for value in stratum.between(stratum.experiment)]
-    drawn = [
-        mean(
-            value
+    between = np.concatenate([stratum.mmd.between(stratum.experiment[None])[0] for stratum in strata])
+    drawn = np.concatenate(
+        [
+            stratum.mmd.between(stratum.shuffled([key_of(seed, number, place) for number in range(permutations)]))
             for place, stratum in enumerate(strata)
-            for value in stratum.between(stratum.shuffled(key_of(seed, number, place)))
-        )
-        for number in range(permutations)
-    ]
-    observed = mean(between)
-    p = (1 + sum(value >= observed for value in drawn)) / (1 + permutations)
+        ],
+        axis=1,
+    ).mean(axis=1)
+    observed = float(between.mean())
+    p = float(1 + np.sum(drawn >= observed)) / (1 + permutations)
     pairs = noted(f"mean over {several(len(between), 'pair')}", left_out=left_out)
     shuffles = noted(f"{permutations} permutations of whole groups", left_out=left_out)
     return [Score(names[0][0], observed, False, n, pairs), Score(names[1][0], p, True, n, shuffles)]
@@ -174,8 +206,9 @@ def _strata(
         of_group = of_cell[mmd.first]
         present, groups = np.unique(of_group, return_counts=True)
         left_out += [f"{condition.labels[code]} of {experiment.labels[e]} (one group)" for e in present[groups < 2]]
-        compared = [int(e) for e in present[groups > 1]]
+        compared = present[groups > 1]
         if len(compared) > 1:
-            strata.append(_Stratum(mmd, of_group, compared))
+            place = np.searchsorted(compared, of_group).clip(max=len(compared) - 1)
+            strata.append(_Stratum(mmd, np.where(compared[place] == of_group, place, -1)))
             n += int(np.isin(of_cell, compared).sum())
     return strata, n, left_out

@@ -2,52 +2,88 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import mean_absolute_error, r2_score, recall_score
+from sklearn.metrics import r2_score, recall_score
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cellcohort.evaluation.score import Held, Score, mean, noted
-from cellcohort.messages import several
+from cellcohort.cells import Column
+from cellcohort.evaluation.score import Held, Score, bootstrap_interval, noted, one_per_group
+from cellcohort.messages import listed, several
 
-Classify = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 Folds = list[tuple[np.ndarray, np.ndarray]]
 NEIGHBOURS = 15
+DRAWS = 5  # of the cell that stands for its group of near-copies
+SAMPLE_COLUMNS = re.compile(
+    r"(metadata_)?(well|animal|mouse|patient|donor|subject|sample|slide|dish|plate|fov|position|field)(_?(id|name))?",
+    re.IGNORECASE,
+)
+CONFOUNDED = (
+    "confounded: no experiment holds two conditions, so that what differs between experiments can look like a "
+    "difference between conditions; a score above chance in experiments that were left out says that the same "
+    "difference comes back in new experiments, not that the condition causes it"
+)
 
 
-def linear(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray) -> np.ndarray:
+class Classifier(Protocol):
+    """Labels of `others` (m, dim) from cells to fit on: `inputs` (n, dim), `labels` (n,), `copies` (n,)."""
+
+    def __call__(
+        self, inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, copies: np.ndarray | None = None
+    ) -> np.ndarray: ...
+
+
+def linear(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, copies: np.ndarray | None = None) -> np.ndarray:
     """Labels of `others` by logistic regression, the linear probe of Alain and Bengio (2016).
 
-    Inputs are standardised over the cells that it is fitted on, and classes weigh alike however
-    many cells they have.
+    Inputs are standardised over the cells that it is fitted on, and classes have the same weight however many
+    cells they have.
 
     Parameters
     ----------
     inputs, others : numpy.ndarray of float, shape (n, dim) and (m, dim)
-        What to fit on, and what to tell the labels of.
+        Cells to fit on, and cells to tell the labels of.
     labels : numpy.ndarray of int, shape (n,)
         At least two different ones.
+    copies : numpy.ndarray of int, shape (n,), optional
+        Groups of near-copies; they do not change a linear fit much, and all cells are used.
     """
     probe = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=2000, tol=1e-3))
     return probe.fit(inputs, labels).predict(others)
 
 
-def nearest(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray) -> np.ndarray:
+def nearest(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, copies: np.ndarray | None = None) -> np.ndarray:
     """Labels of `others` by the vote of the 15 nearest cells (Cover and Hart 1967), after standardising.
 
-    The share of a class among the neighbours is divided by its share of all cells, so that a rare
-    class can win where it is denser than elsewhere. Parameters as for :func:`linear`.
+    Only one cell of each group of near-copies votes, so that the frames of one track are not 15 votes; the votes of
+    up to five draws of that cell are added up. The share of a class among the neighbours is divided by its share of
+    all cells that could vote, so that a rare class can win where it is denser than elsewhere. Parameters as for
+    :func:`linear`.
     """
-    voters = KNeighborsClassifier(min(NEIGHBOURS, len(inputs)))
-    probe = make_pipeline(StandardScaler(), voters).fit(inputs, labels)
-    share = np.bincount(np.searchsorted(voters.classes_, labels)) / len(labels)
-    return voters.classes_[np.argmax(probe.predict_proba(others) / share, axis=1)]
+    copies = np.arange(len(labels)) if copies is None else copies
+    scaler, classes = StandardScaler().fit(inputs), np.unique(labels)
+    inputs, others = scaler.transform(inputs), scaler.transform(others)
+    votes = np.zeros((len(others), len(classes)))
+    for rows in draws_of(copies):
+        voters = KNeighborsClassifier(min(NEIGHBOURS, len(rows))).fit(inputs[rows], labels[rows])
+        share = np.bincount(np.searchsorted(voters.classes_, labels[rows])) / len(rows)
+        votes[:, np.searchsorted(classes, voters.classes_)] += voters.predict_proba(others) / share
+    return classes[np.argmax(votes, axis=1)]
+
+
+def draws_of(copies: np.ndarray) -> Iterator[np.ndarray]:
+    """Rows of one cell of each group, up to five times; once where every cell is a group of its own."""
+    _, sizes = np.unique(copies, return_counts=True)
+    for draw in range(min(DRAWS, int(sizes.max()))):
+        yield one_per_group(copies, draw)
 
 
 def condition_scores(inputs: np.ndarray, held: Held) -> list[Score]:
@@ -55,137 +91,244 @@ def condition_scores(inputs: np.ndarray, held: Held) -> list[Score]:
 
     "within": fitted on the training cells of the same experiment (where a whole experiment was held
     out, on its other cells, in five folds that cut no group). "across": fitted on the training cells
-    of all other experiments. Each is the balanced accuracy, the mean over conditions of the share of
-    cells that are told right, averaged over experiments; "rarest" is that share for the condition
-    with the fewest cells, by itself. An experiment without a held-out cell of each condition is left
-    out of the score across experiments; within, conditions are left out. All that is left out is
-    named in the note.
+    of all other experiments. The predictions for all experiments are pooled; the score is the balanced
+    accuracy over the pooled cells, the mean over conditions of the share of cells that are told right,
+    with an interval over experiments. So experiments need not hold every condition, or even two of them.
+    "rarest" is that share for the condition with the fewest held-out cells of those that are scored.
+    Conditions that cannot be scored are left out and named in the note.
 
     Parameters
     ----------
     inputs : numpy.ndarray of float, shape (n_cells, dim)
     held : Held
     """
-    methods: list[tuple[str, Classify]] = [("probe", linear), ("knn", nearest)]
     return [
         score
-        for method, classify in methods
+        for method in ("probe", "knn")
         for where in ("within", "across")
-        for score in _condition(inputs, held, f"{method}_{where}", classify, across=where == "across")
+        for score in _condition(inputs, held, f"{method}_{where}")
     ]
 
 
-def _condition(inputs: np.ndarray, held: Held, name: str, classify: Classify, across: bool) -> list[Score]:
-    names = (f"condition_{name}", f"rarest_{name}")
-    condition, experiment = held.condition, held.experiment
-    counts = condition.counts() if condition is not None else np.zeros(1)
-    there = np.flatnonzero(counts)
-    if condition is None or len(there) < 2:
-        return [Score(one, np.nan, True, 0, "needs two conditions") for one in names]
+def _condition(inputs: np.ndarray, held: Held, name: str) -> list[Score]:
+    condition, across = held.condition, name.endswith("across")
+    if condition is None or np.count_nonzero(condition.counts()) < 2:
+        return _no_condition_scores(name, "needs two conditions")
     if across and (reason := _alone(held)):
-        return [Score(one, np.nan, True, 0, reason) for one in names]
-    rarest = there[np.argmin(counts[there])]
-    accuracy, recall, n, n_rarest = [], [], 0, 0
-    lacks: list[str] = []
-    lacks_rarest: list[str] = []
-    for code in np.unique(experiment.codes):
-        label = experiment.labels[code]
-        folds = _across(held, code) if across else _within(held, condition.codes, code)
-        truth, answer = _answers(inputs, condition.codes, folds, classify)
-        present = np.unique(truth)
-        missing = [str(condition.labels[i]) for i in there if i not in present]
-        if missing and (across or len(present) < 2):
-            why = f"of {' and '.join(missing)}" if len(truth) else "at all"
-            lacks.append(f"{label} (no held-out or no training cells {why})")
-        else:
-            lacks += [f"{one} of {label}" for one in missing]
-            accuracy.append(recall_score(truth, answer, labels=present, average="macro", zero_division=0))
-            n += len(truth)
-        if rarest in present and len(present) > 1:
-            recall.append(float(np.mean(answer[truth == rarest] == rarest)))
-            n_rarest += int(np.sum(truth == rarest))
-        else:
-            lacks_rarest.append(str(label))
-    chance = f"chance {1 / len(there):.3g}; mean over {several(len(accuracy), 'experiment')}"
-    of = f"recall of {condition.labels[rarest]}; mean over {several(len(recall), 'experiment')}"
-    return [
-        Score(names[0], mean(accuracy), True, n, noted(chance, left_out=lacks)),
-        Score(names[1], mean(recall), True, n_rarest, noted(of, left_out=lacks_rarest)),
-    ]
+        return _no_condition_scores(name, reason)
+    classify: Classifier = linear if name.startswith("probe") else nearest
+    folds, left_out = _across(held, condition) if across else _within(held, condition)
+    nested = _holds_one_each(held.experiment.codes, condition.codes)
+    if not folds:
+        needs = "two conditions that two experiments have" if across else "an experiment that holds two conditions"
+        confounded = "confounded: no experiment holds two conditions" if nested else ""
+        return _no_condition_scores(name, noted(confounded, f"needs {needs}", left_out=left_out))
+    told = _pooled(inputs, held, condition.codes, folds, classify)
+    classes, counts = np.unique(told.truth, return_counts=True)
+    rarest = classes[np.argmin(counts)]
+    confounded = CONFOUNDED if nested else ""
+    samples = "" if across else _not_apart(held, condition.codes)
+    over = f"pooled over {several(len(np.unique(told.experiment)), 'experiment')}"
+    recall = f"recall of {condition.labels[rarest]}"
+    scores = []
+    for which, own, first in (("condition", classes, ""), ("rarest", np.array([rarest]), recall)):
+        note = noted(first, told.chance(own), over, confounded, samples, left_out=left_out)
+        scores.append(told.score(f"{which}_{name}", own, note))
+    return scores
 
 
-def _answers(inputs: np.ndarray, codes: np.ndarray, folds: Folds, classify: Classify) -> tuple[np.ndarray, np.ndarray]:
-    """True and told codes of all folds, of those cells whose class the fit can know."""
-    truth, answer = [np.empty(0, int)], [np.empty(0, int)]
+def _no_condition_scores(name: str, reason: str) -> list[Score]:
+    return [Score(f"{which}_{name}", np.nan, True, 0, reason) for which in ("condition", "rarest")]
+
+
+class _Told(NamedTuple):
+    """Pooled predictions of held-out cells: one entry per cell."""
+
+    truth: np.ndarray
+    answer: np.ndarray
+    experiment: np.ndarray
+    n_classes: np.ndarray  # among which the classifier could choose
+
+    def chance(self, classes: np.ndarray) -> str:
+        """Balanced accuracy of answers drawn at random from the classes that the classifier knew."""
+        value = np.mean([np.mean(1 / self.n_classes[self.truth == one]) for one in classes])
+        return f"chance {value:.3g}"
+
+    def score(self, name: str, classes: np.ndarray, note: str, higher_is_better: bool = True) -> Score:
+        """Balanced accuracy over `classes`, with its interval over experiments."""
+        _, place = np.unique(self.experiment, return_inverse=True)
+        right = np.zeros((place.max() + 1, len(classes)))
+        total = np.zeros_like(right)
+        of = np.isin(self.truth, classes)
+        where = (place[of], np.searchsorted(classes, self.truth[of]))
+        np.add.at(right, where, (self.truth == self.answer)[of])
+        np.add.at(total, where, 1)
+        value = float((right.sum(0) / total.sum(0)).mean())
+        having = total.sum(1) > 0
+        low, high = bootstrap_interval(right[having], total[having])
+        return Score(name, value, higher_is_better, int(of.sum()), note, low, high)
+
+
+def _pooled(inputs: np.ndarray, held: Held, codes: np.ndarray, folds: Folds, classify: Classifier) -> _Told:
+    """Predictions of all folds, each of the classes that its cells to fit on have."""
+    parts = []
     for fit, rest in folds:
         known = np.unique(codes[fit])
         rest = rest[np.isin(codes[rest], known)]
         if len(known) > 1 and len(rest):
-            truth.append(codes[rest])
-            answer.append(classify(inputs[fit], codes[fit], inputs[rest]))
-    return np.concatenate(truth), np.concatenate(answer)
+            answer = classify(inputs[fit], codes[fit], inputs[rest], held.copies[fit])
+            parts.append(_Told(codes[rest], answer, held.experiment.codes[rest], np.full(len(rest), len(known))))
+    if not parts:
+        return _Told(*(np.empty(0, int) for _ in _Told._fields))
+    return _Told(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _across(held: Held, condition: Column) -> tuple[Folds, list[str]]:
+    """Each experiment in turn against all others, and the conditions that cannot be scored so."""
+    codes, experiment = condition.codes, held.experiment.codes
+    there = np.flatnonzero(condition.counts())
+    scored, left_out = [], []
+    for code in there:
+        fit, rest = (np.unique(experiment[(codes == code) & part]) for part in (held.training, ~held.training))
+        if not len(rest):
+            left_out.append(f"{condition.labels[code]} (no held-out cells)")
+        elif not len(fit):
+            left_out.append(f"{condition.labels[code]} (no training cells)")
+        elif len(fit) == 1 and set(fit) == set(rest):
+            left_out.append(f"{condition.labels[code]} (in {held.experiment.labels[fit[0]]} only)")
+        else:
+            scored.append(code)
+    folds = []
+    for code in np.unique(experiment) if len(scored) > 1 else ():
+        own, known = experiment == code, np.isin(codes, scored)
+        fit, rest = np.flatnonzero(held.training & ~own & known), np.flatnonzero(~held.training & own & known)
+        if len(rest) and len(np.unique(codes[fit])) > 1:
+            folds.append((fit, rest))
+    return folds, left_out
+
+
+def _within(held: Held, condition: Column) -> tuple[Folds, list[str]]:
+    """Each experiment by itself, and the conditions that cannot be scored so."""
+    codes = condition.codes
+    folds: Folds = []
+    left_out = []
+    for code in np.unique(held.experiment.codes):
+        own, label = held.experiment.codes == code, held.experiment.labels[code]
+        fit, rest = np.flatnonzero(held.training & own), np.flatnonzero(~held.training & own)
+        folded = not len(fit)
+        here = _folds(rest, codes, held.group) if folded else [(fit, rest)]
+        scored = {int(c) for one, other in here for c in np.intersect1d(codes[one], codes[other])}
+        present = np.unique(codes[own])
+        if len(present) < 2:
+            left_out.append(f"{label} (one condition)")
+        elif len(scored) < 2:
+            left_out.append(f"{label} (fewer than two conditions on both sides of the split)")
+        else:
+            known = np.isin(codes, list(scored))
+            folds += [(one[known[one]], other[known[other]]) for one, other in here]
+            for lost in set(present.tolist()) - scored:
+                side = "one group" if folded else "no held-out cells" if lost in codes[fit] else "no training cells"
+                left_out.append(f"{condition.labels[lost]} of {label} ({side})")
+    return folds, [listed(left_out, 12)] if left_out else []
+
+
+def _holds_one_each(experiment: np.ndarray, condition: np.ndarray) -> bool:
+    """Whether no experiment holds two conditions, though there are several experiments."""
+    pairs = np.unique(np.stack([experiment, condition]), axis=1)[0]
+    return len(pairs) > 1 and len(np.unique(pairs)) == len(pairs)
+
+
+def _not_apart(held: Held, condition: np.ndarray) -> str:
+    """What to note where each sample, such as a well, has one condition and cells on both sides of the split."""
+    for name in held.cells.column_names:
+        if not SAMPLE_COLUMNS.fullmatch(name):
+            continue
+        sample = held.cells.column(["experiment", name] if held.cells.has("experiment") else name).codes
+        both = np.intersect1d(sample[held.training], sample[~held.training])
+        own = np.isin(sample, both)
+        pairs = np.unique(np.stack([sample, condition])[:, own], axis=1)[0]
+        if len(both) and len(np.unique(pairs)) == len(pairs):
+            return (
+                f"condition and {name} cannot be told apart: each {name} has one condition, and cells on both sides of "
+                f"the split; hold out whole ones by split.by={name}"
+            )
+    return ""
 
 
 def hours_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     """How well hours are told in an experiment that a ridge regression has not seen (Hoerl and Kennard 1970).
 
-    Fitted on the standardised training cells of all other experiments, scored on the held-out cells
-    of each: R2 (0 where no better than the mean of these cells, and below where worse) and the mean
-    absolute error in hours, averaged over experiments. Parameters as for :func:`condition_scores`.
+    Fitted on the standardised training cells of all other experiments, scored on the held-out cells of each,
+    averaged over experiments: R2 (0 where no better than the mean of these cells, and below where worse), the mean
+    absolute error in hours, and the share of the error of predicting the mean time of the training cells that the
+    fit removes (1 where no error is left, 0 where it does no better). Parameters as for :func:`condition_scores`.
     """
-    hours = held.cells.hours
+    hours, experiment = held.cells.hours, held.experiment
     reason = "the table has no hours" if hours is None else _alone(held)
     found, left_out, n = [], [], 0
     if hours is not None and not reason:
-        for code in np.unique(held.experiment.codes):
-            fit, rest = (rows[np.isfinite(hours[rows])] for rows in _across(held, code)[0])
+        known = np.isfinite(hours)
+        for code in np.unique(experiment.codes):
+            own = experiment.codes == code
+            fit, rest = np.flatnonzero(held.training & ~own & known), np.flatnonzero(~held.training & own & known)
             if not len(fit) or len(np.unique(hours[rest])) < 2:
-                left_out.append(f"{held.experiment.labels[code]} (held-out cells of fewer than two times)")
+                why = (
+                    "no training cells in other experiments"
+                    if not len(fit)
+                    else "held-out cells of fewer than two times"
+                )
+                left_out.append(f"{experiment.labels[code]} ({why})")
                 continue
-            told = make_pipeline(StandardScaler(), Ridge()).fit(inputs[fit], hours[fit]).predict(inputs[rest])
-            found.append((r2_score(hours[rest], told), mean_absolute_error(hours[rest], told)))
+            scaler = StandardScaler().fit(inputs[fit])
+            told = Ridge().fit(scaler.transform(inputs[fit]), hours[fit]).predict(scaler.transform(inputs[rest]))
+            error = np.abs(hours[rest] - told).mean()
+            beside = np.abs(hours[rest] - hours[fit].mean()).mean()
+            found.append((r2_score(hours[rest], told), error, beside, 1 - error / beside))
             n += len(rest)
-    said = noted(reason or f"mean over {several(len(found), 'experiment')}", left_out=left_out)
-    return [
-        Score("hours_r2_across", mean(r2 for r2, _ in found), True, n, said),
-        Score("hours_mae_across", mean(mae for _, mae in found), False, n, noted("" if reason else "hours", said)),
-    ]
+    if not found:
+        note = noted(reason or "needs held-out cells of two times", left_out=left_out)
+        return [Score(name, np.nan, up, 0, note) for name, up in HOURS.items()]
+    r2, error, beside, explained = np.array(found).T
+    note = noted(f"mean over {several(len(found), 'experiment')}", left_out=left_out)
+    mean_note = f"predicting the mean time of the training cells gives {beside.mean():.3g}"
+    notes = {"hours_r2_across": note, "hours_mae_across": noted("hours", mean_note, note)}
+    notes["hours_explained_across"] = noted(f"1 - error / {beside.mean():.3g} hours, the error of the mean time", note)
+    scores = []
+    for (name, up), values in zip(HOURS.items(), (r2, error, explained), strict=True):
+        low, high = bootstrap_interval(values[:, None], np.ones((len(values), 1)))
+        scores.append(Score(name, float(values.mean()), up, n, notes[name], low, high))
+    return scores
+
+
+HOURS = {"hours_r2_across": True, "hours_mae_across": False, "hours_explained_across": True}  # higher is better
 
 
 def experiment_scores(inputs: np.ndarray, held: Held) -> list[Score]:
-    """Balanced accuracy with which :func:`linear` tells the experiment of held-out cells; low where they are mixed.
+    """Balanced accuracy with which :func:`linear` tells the experiment of held-out cells; low where mixed.
 
     Where whole experiments were held out, it tells these apart, in five folds that cut no group.
     Parameters as for :func:`condition_scores`.
     """
-    codes, name = held.experiment.codes, "experiment_probe"
-    rows = np.flatnonzero(~held.training)
+    experiment, name = held.experiment, "experiment_probe"
+    codes, rows = experiment.codes, np.flatnonzero(~held.training)
     if reason := _alone(held, rows):
         return [Score(name, np.nan, False, 0, reason)]
     fit = np.flatnonzero(held.training)
-    known = np.isin(np.unique(codes[rows]), codes[fit]).all()
-    folds = [(fit, rows)] if known else _folds(rows, codes, held.group)
-    truth, answer = _answers(inputs, codes, folds, linear)
-    if not len(truth):
+    scored = np.intersect1d(codes[fit], codes[rows])
+    folds = [(fit[np.isin(codes[fit], scored)], rows)] if len(scored) > 1 else _folds(rows, codes, held.group)
+    told = _pooled(inputs, held, codes, folds, linear)
+    if not len(told.truth):
         return [Score(name, np.nan, False, 0, "needs two experiments with two groups of held-out cells")]
-    present = np.unique(truth)
-    value = recall_score(truth, answer, labels=present, average="macro", zero_division=0)
-    return [Score(name, float(value), False, len(truth), f"chance {1 / len(present):.3g}")]
+    present = np.unique(told.truth)
+    value = recall_score(told.truth, told.answer, labels=present, average="macro", zero_division=0)
+    lost = np.setdiff1d(np.unique(codes), present)
+    left_out = [listed([f"{experiment.labels[i]} (in one part of the split only)" for i in lost])] if len(lost) else []
+    note = noted(told.chance(present), left_out=left_out)
+    return [Score(name, float(value), False, len(told.truth), note)]
 
 
 def _alone(held: Held, rows: np.ndarray | slice = slice(None)) -> str:
     return "" if len(np.unique(held.experiment.codes[rows])) > 1 else "needs two experiments"
-
-
-def _across(held: Held, code: int) -> Folds:
-    own = held.experiment.codes == code
-    return [(np.flatnonzero(held.training & ~own), np.flatnonzero(~held.training & own))]
-
-
-def _within(held: Held, codes: np.ndarray, code: int) -> Folds:
-    own = held.experiment.codes == code
-    fit, rest = np.flatnonzero(held.training & own), np.flatnonzero(~held.training & own)
-    return [(fit, rest)] if len(fit) else _folds(rest, codes, held.group)
 
 
 def _folds(rows: np.ndarray, codes: np.ndarray, group: np.ndarray) -> Folds:
@@ -193,7 +336,7 @@ def _folds(rows: np.ndarray, codes: np.ndarray, group: np.ndarray) -> Folds:
     n = min(5, len(np.unique(group[rows])))
     if n < 2:
         return []
-    with warnings.catch_warnings():  # of classes that have fewer cells than there are folds: they are named in the note
+    with warnings.catch_warnings():  # of classes with fewer cells than there are folds: they are named in the note
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
         folds = StratifiedGroupKFold(n).split(rows, codes[rows], group[rows])
         return [(rows[fit], rows[rest]) for fit, rest in folds]

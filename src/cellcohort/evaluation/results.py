@@ -18,6 +18,7 @@ from cellcohort.cells import CellTable
 from cellcohort.evaluation.score import Score
 from cellcohort.evaluation.scores_file import COLUMNS, HOW, SCORES
 from cellcohort.files import whole
+from cellcohort.messages import text_table
 
 EMBEDDINGS = "embeddings.parquet"
 
@@ -30,7 +31,8 @@ class Results:
     ----------
     scores : pandas.DataFrame
         One row per representation ("model", "untrained", "features") and score: `representation`,
-        `score`, `value`, `higher_is_better`, `n` (cells) and `note`.
+        `score`, `value`, `low` and `high` (95 % interval over experiments, NaN where there is none),
+        `higher_is_better`, `n` (cells) and `note`.
     options : mapping of str to object
         Those of the evaluation.
     embeddings : pyarrow.Table
@@ -62,13 +64,19 @@ class Results:
             logger.save()
 
     def text(self) -> str:
-        """The scores as a table, one column per representation."""
-        order = list(dict.fromkeys(self.scores["score"]))
-        table = self.scores.pivot(index="score", columns="representation", values="value").loc[order]
-        table = table[list(dict.fromkeys(self.scores["representation"]))]
-        better = self.scores.drop_duplicates("score").set_index("score")["higher_is_better"]
-        table.insert(0, "better", ["high" if better[name] else "low" for name in order])
-        return str(table.rename_axis(index=None, columns=None).to_string(float_format="{:.3f}".format))
+        """The scores as a table, one column per representation, and below it the notes."""
+        representations = list(dict.fromkeys(self.scores["representation"]))
+        rows, notes = [], []
+        for name, own in self.scores.groupby("score", sort=False):
+            value = own.set_index("representation")["value"]
+            better = "high" if own["higher_is_better"].iloc[0] else "low"
+            rows.append([str(name), better, *(f"{value[one]:.3f}" for one in representations)])
+            said = own.loc[own["note"] != ""].groupby("note", sort=False)["representation"].agg(list)
+            for note, of in said.items():
+                whose = "" if len(of) == len(own) else f" ({', '.join(of)})"
+                notes.append(f"{name}{whose}: {note}")
+        table = text_table(["score", "better", *representations], rows, right=range(2, 2 + len(representations)))
+        return "\n".join([table, "", *notes])
 
 
 def score_table(found: Mapping[str, Sequence[Score]]) -> pd.DataFrame:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from cellcohort.cells import CellTable, Column
+
+COPY_GROUPS = ("lineage", "track")  # columns whose cells are near-copies of each other
+FEWEST_GROUPS = 10  # groups of an experiment, for one cell of each to stand for the experiment
+RESAMPLES = 1000
+FEWEST_EXPERIMENTS = 3  # for an interval over experiments
 
 
 @dataclass(frozen=True)
@@ -19,12 +25,14 @@ class Score:
     name : str
         In snake_case; the same names for all data and all representations.
     value : float
-        NaN where the data do not allow the score; `note` then says why.
+        NaN where the data do not allow the score; `note` then gives the reason.
     higher_is_better : bool
     n : int
         Cells that it was computed on.
     note : str
         The unit or the level of chance, and what was left out.
+    low, high : float
+        Ends of the 95 % interval over experiments, from resampling whole experiments; NaN where there is none.
     """
 
     name: str
@@ -32,6 +40,8 @@ class Score:
     higher_is_better: bool
     n: int
     note: str = ""
+    low: float = np.nan
+    high: float = np.nan
 
 
 @dataclass(frozen=True)
@@ -44,13 +54,13 @@ class Held:
         In the order of the rows of a representation.
     training : numpy.ndarray of bool, shape (n_cells,)
         Cells that probes and scalers may be fitted on; the others are scored.
-    whole : str
-        Column of `cells` whose groups have all their cells in one of the two parts.
+    whole : str or sequence of str
+        Column, or columns, of `cells` whose groups have all their cells in one of the two parts.
     """
 
     cells: CellTable
     training: np.ndarray
-    whole: str
+    whole: str | Sequence[str]
 
     @property
     def experiment(self) -> Column:
@@ -64,21 +74,78 @@ class Held:
         """The conditions, if the table has any."""
         return self.cells.column("condition") if self.cells.has("condition") else None
 
-    @property
+    @cached_property
     def group(self) -> np.ndarray:
         """Codes of the groups of `whole`, of each experiment apart."""
-        if self.cells.has("experiment"):
-            return self.cells.column(["experiment", self.whole]).codes
-        return self.cells.column(self.whole).codes
+        return self._in_experiments(self.whole)
+
+    @property
+    def copies(self) -> np.ndarray:
+        """Codes of groups of near-copies, shape (n_cells,): one cell stands for each where neighbours are counted.
+
+        Lineages, tracks or whatever the split keeps whole, such as wells; of the latter there must be at least
+        `FEWEST_GROUPS` in each experiment. Without any of these every cell stands for itself.
+        """
+        return self._copies[1]
+
+    @property
+    def copy_name(self) -> str:
+        """Name of the column, or columns, of :attr:`copies`."""
+        return self._copies[0]
+
+    @cached_property
+    def _copies(self) -> tuple[str, np.ndarray]:
+        whole = self.whole if isinstance(self.whole, str) else " x ".join(self.whole)
+        found = [(whole, self.group, 2 if whole in COPY_GROUPS else FEWEST_GROUPS)]
+        found += [(name, self._in_experiments(name), 2) for name in COPY_GROUPS if self.cells.has(name)]
+        for name, group, enough in found:
+            pairs = np.unique(np.stack([self.experiment.codes, group])[:, ~self.training], axis=1)
+            if np.unique(pairs[0], return_counts=True)[1].min(initial=enough) >= enough:
+                return name, group
+        return "cell", np.arange(len(self.cells))
+
+    def _in_experiments(self, names: str | Sequence[str]) -> np.ndarray:
+        own = [names] if isinstance(names, str) else list(names)
+        return self.cells.column([*(["experiment"] if self.cells.has("experiment") else []), *own]).codes
+
+
+def one_per_group(group: np.ndarray, draw: int) -> np.ndarray:
+    """Rows of one cell of each group, shape (n_groups,): the first cells for draw 0, the second ones for draw 1, ...
+
+    A group with fewer cells begins again with its first. Draws differ by chance where rows are in random order.
+    """
+    order = np.argsort(group, kind="stable")
+    _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
+    return order[first + draw % sizes]
+
+
+def bootstrap_interval(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """95 % interval of a macro-average over classes, from resampling experiments (cluster bootstrap).
+
+    Parameters
+    ----------
+    values, weights : numpy.ndarray of float, shape (n_experiments, n_classes)
+        Sums over the cells of an experiment and class, and how many cells these are. The statistic is the mean
+        over classes of the sum of values over that of weights.
+
+    Returns
+    -------
+    low, high : float
+        Both NaN for fewer than `FEWEST_EXPERIMENTS` experiments. Resamples without a cell of some class are left out.
+    """
+    n = len(values)
+    if n < FEWEST_EXPERIMENTS:
+        return np.nan, np.nan
+    times = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
+    sums, totals = times @ values, times @ weights
+    whole = (totals > 0).all(axis=1)
+    if whole.sum() < RESAMPLES / 10:
+        return np.nan, np.nan
+    low, high = np.quantile((sums[whole] / totals[whole]).mean(axis=1), [0.025, 0.975])
+    return float(low), float(high)
 
 
 def noted(*parts: str, left_out: Sequence[str] = ()) -> str:
     """The parts of a note that are not empty, and what was left out."""
     said = [part for part in parts if part]
     return "; ".join([*said, f"left out: {', '.join(left_out)}"] if left_out else said)
-
-
-def mean(values: Iterable[float]) -> float:
-    """The mean; NaN of no values."""
-    values = list(values)
-    return float(np.mean(values)) if values else float("nan")

@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 SCORES = "scores.csv"
 HOW = "evaluation."  # begins the names of columns that say how all of it was scored
-COLUMNS = ["representation", "score", "value", "higher_is_better", "n", "note"]
+COLUMNS = ["representation", "score", "value", "low", "high", "higher_is_better", "n", "note"]
+INTERVAL = ("low", "high")  # which files of version 0.1.0 lack
 P_VALUES = ("experiment_mmd_p",)  # scores that are the outcome of a test themselves
 
 _TELLS = {"probe": "a linear classifier", "knn": "a vote of the 15 nearest cells"}
@@ -25,6 +27,7 @@ MEANINGS = {  # score -> what it says, in a sentence, of cells that were held ou
     "hours_r2_across": "Share of the differences in time that a linear fit to the other experiments explains; below 0 "
     "where it does worse than the mean time.",
     "hours_mae_across": "Hours by which a linear fit to the other experiments misses the time of a cell, on average.",
+    "hours_explained_across": "Share by which that error is smaller than the error of always answering the mean time.",
     "experiment_probe": "Share of cells whose experiment a linear classifier tells right: how much is left of what "
     "the experiments differ in.",
     "experiment_ilisi": "How far the neighbours of a cell are of all experiments: from 0 (of one) to 1 (of all alike).",
@@ -50,7 +53,9 @@ def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
     path = Path(directory) / SCORES
     if not path.exists():
         raise FileNotFoundError(f"{directory} has no {SCORES}; make it by: python scripts/evaluate.py run={directory}")
-    scores = pd.read_csv(path, keep_default_na=False, na_values={"value": ["", "nan", "NaN"]})
+    numbers = {name: ["", "nan", "NaN"] for name in ("value", *INTERVAL)}
+    scores = pd.read_csv(path, keep_default_na=False, na_values=numbers)
+    scores = scores.assign(**{name: np.nan for name in INTERVAL if name not in scores})
     missing = [name for name in COLUMNS if name not in scores]
     if missing or scores.empty:
         raise ValueError(f"{path} has {len(scores)} rows and lacks the columns {', '.join(missing) or 'none'}")
