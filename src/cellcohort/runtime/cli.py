@@ -9,10 +9,12 @@ import shlex
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TextIO
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import (
@@ -26,6 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cellcohort.runtime.distributed import Launch
 
+_PACKAGE = Path(__file__).parents[1]
 FULL_ERROR, OURS = "HYDRA_FULL_ERROR", "CELLCOHORT_EXPLAINS_ERRORS"
 AXES_OF_0_1 = {"experiment": "experiment_aware", "track": "track_capped"}  # their names in `sampler.axes`, and now
 
@@ -50,7 +53,7 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             f"a sweep starts its jobs itself, but torchrun started {launch.world_size} processes. "
             f"Let the sweep start each job by torchrun: {shlex.join(['python', *own])}"
         )
-    with _errors_raised() as full:
+    with _errors_raised() as full, _plain_warnings():
         try:
             main()
         except Exception as error:
@@ -63,6 +66,31 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             else:
                 print(said, *_notes(error), sep="\n", file=sys.stderr)
             sys.exit(1)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Print warnings of this package once and as a sentence, without the file and the line that issued them."""
+    with warnings.catch_warnings():
+        before, seen = warnings.showwarning, set[str]()
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            ours = category.__module__.startswith("cellcohort") or _PACKAGE in Path(filename).parents
+            if file is not None or not ours or not issubclass(category, UserWarning):
+                before(message, category, filename, lineno, file, line)
+            elif str(message) not in seen:
+                seen.add(str(message))
+                print(f"warning: {message}", file=sys.stderr)
+
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from cellcohort.messages import several, whole_number
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch import Asked, Batch
 from cellcohort.sampling.planning.schedule import Schedule
-from cellcohort.sampling.planning.shortfalls import ShortfallWarning
+from cellcohort.sampling.planning.shortfalls import ShortfallWarning, grouped
 from cellcohort.sampling.validation import told_as_validation
 
 
@@ -52,7 +52,7 @@ class BatchSampler:
     Attributes
     ----------
     warnings, notes : tuple of str
-        What the table cannot give as asked (rank 0 also issues these as `ShortfallWarning`), and
+        What the table cannot give as asked (rank 0 also issues these as one `ShortfallWarning`), and
         what else is worth knowing.
 
     Raises
@@ -91,10 +91,8 @@ class BatchSampler:
             self._schedule = self._plan(world_size)
             self._take_place(rank, world_size)
         self.warnings = self._shortfalls()
-        if self.rank == 0:
-            whose = "validation batches: " if fixed else ""
-            for message in self.warnings:
-                warnings.warn(whose + message, ShortfallWarning, stacklevel=2)
+        if self.rank == 0 and self.warnings:
+            warnings.warn(grouped(self.warnings, "validation batches" if fixed else ""), ShortfallWarning, stacklevel=2)
 
     def _plan(self, world_size: int) -> Schedule:
         return Schedule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,28 @@ from cellcohort.sampling.planning.quotas import BOTH, LEAKED, Quota
 from cellcohort.sampling.planning.strata import Strata
 
 MOST_MESSAGES = 20
+MOST_SHOWN = 6  # in one warning
 
 
 class ShortfallWarning(UserWarning):
     """A batch cannot hold what was asked, because the table has too few cells of some kind."""
+
+
+def grouped(messages: Sequence[str], whose: str = "") -> str:
+    """Write messages as one warning, of which a user reads the first few.
+
+    Parameters
+    ----------
+    messages : sequence of str
+        At least one.
+    whose : str
+        What they concern, such as "validation batches".
+    """
+    if len(messages) == 1:
+        return f"{whose}: {messages[0]}" if whose else messages[0]
+    more = [f"and {len(messages) - MOST_SHOWN} more of this kind."] if len(messages) > MOST_SHOWN else []
+    lines = [f"{whose or 'batches'}: the table has too few cells for what is asked:", *messages[:MOST_SHOWN], *more]
+    return "\n  - ".join(lines)
 
 
 def shortfalls(
