@@ -14,7 +14,17 @@ import os
 import sys
 from pathlib import Path
 
-from cellcohort.comparison import arms_of, compare, maps, markdown, read_runs, remarks, terminal
+from cellcohort.comparison import (
+    arms_of,
+    compare,
+    continued,
+    coverage_of_intervals,
+    maps,
+    markdown,
+    read_runs,
+    remarks,
+    terminal,
+)
 from cellcohort.comparison.composition import held
 from cellcohort.comparison.figures import pictures, save
 from cellcohort.comparison.report import report
@@ -41,7 +51,7 @@ def main() -> None:
     place = options.directories[0] / "comparison"
     place.mkdir(exist_ok=True)
     table.to_csv(place / "scores.csv", index=False)
-    said = remarks(table, options.reference, left_out)
+    said = [*remarks(table, options.reference, left_out), coverage_of_intervals(runs), *continued(runs)]
     (place / "scores.md").write_text(markdown(table, options.reference, said), encoding="utf-8")
     with_umap = not options.no_umap and maps.has_umap()
     slow = ", UMAP among them, which takes longest (--no-umap leaves it out)" if with_umap else ""

@@ -12,12 +12,27 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import DescrStatsW
 
-from cellcohort.comparison import arms_of, compare, estimate, holm, markdown, read_runs, remarks, terminal
+from cellcohort.comparison import (
+    arms_of,
+    compare,
+    continued,
+    coverage_of_intervals,
+    estimate,
+    holm,
+    markdown,
+    read_runs,
+    remarks,
+    terminal,
+)
+from cellcohort.evaluation.scores_file import read_scores, write_scores
 from sweep import AXES, make_run, make_sweep
 
 Call = Callable[..., str]
@@ -49,7 +64,7 @@ def models(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["representation"] == "model"]
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 12])
+@pytest.mark.parametrize("n", [3, 4, 5, 12])
 @pytest.mark.parametrize("key", range(5))
 def test_the_interval_and_the_test_are_those_of_statsmodels(n: int, key: int) -> None:
     values = np.random.default_rng(key).normal(0.3, 1.0, n)
@@ -190,7 +205,10 @@ def test_one_seed_has_no_interval_and_that_is_said(tmp_path: Path) -> None:
     table = table_of(make_sweep(tmp_path, EFFECTS, seeds=1))
     assert table[["low", "high", "difference_low", "p"]].isna().all(axis=None)
     assert models(table)["difference"].notna().sum() == 4
-    assert any("one seed only: no interval and no test" in remark for remark in remarks(table, "random", []))
+    assert any(
+        "There is one seed only: points without an interval, and no test" in remark
+        for remark in remarks(table, "random", [])
+    )
 
 
 def test_a_score_that_some_runs_lack_keeps_its_note(tmp_path: Path) -> None:
@@ -285,7 +303,7 @@ def test_scores_made_in_training_or_afterwards_are_alike_if_made_in_the_same_way
     make_run(tmp_path / "a", AXES["random"], 0, EFFECTS["random"], change=in_training)
     make_run(tmp_path / "b", AXES["random"], 1, EFFECTS["random"], how=how)
     (arm,) = arms_of(read_runs([tmp_path])[0])
-    assert sorted(arm.runs) == [0, 1] and arm.name == "random"
+    assert sorted(arm.runs) == [(0, 0), (1, 0)] and arm.name == "random"
 
 
 @pytest.mark.parametrize("scored", ["last", "best"])
@@ -310,6 +328,107 @@ def test_labels_with_markup_are_shown_as_they_are(tmp_path: Path) -> None:
     assert r"a\|b \<script\>x\</script\> \[u\](v) \*c\* (higher is better)" in lines[2]
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 9 for line in lines[:5])
     assert lines[-1] == r"- left out: \`x\` \<b\>"
+
+
+def test_fewer_than_three_seeds_are_points(tmp_path: Path) -> None:
+    assert estimate([1.0, 2.0]).mean == 1.5 and np.isnan([estimate([1.0, 2.0]).low, estimate([1.0, 2.0]).p]).all()
+    table = table_of(make_sweep(tmp_path, EFFECTS, seeds=2))
+    assert table[["low", "high", "difference_low", "p"]].isna().all(axis=None)
+    assert any("There are 2 seeds only: points without" in remark for remark in remarks(table, "random", []))
+
+
+def test_an_interval_stays_in_the_range_of_its_score(tmp_path: Path) -> None:
+    place = make_sweep(tmp_path, {"random": {"condition_probe_across": 0.99, "hours_mae_across": 0.05}})
+    table = table_of(place).set_index(["score", "representation"])
+    assert table.loc[("condition_probe_across", "model"), "high"] == 1.0
+    assert table.loc[("hours_mae_across", "model"), "low"] == 0.0
+
+
+def test_features_that_are_the_same_for_all_seeds_have_no_seeds(tmp_path: Path) -> None:
+    for path in make_sweep(tmp_path, EFFECTS).glob("*/scores.csv"):
+        scores = pd.read_csv(path)
+        scores.loc[scores["representation"] == "features", "value"] = 0.4
+        scores.to_csv(path, index=False)
+    table = table_of(tmp_path)
+    features = table[table["representation"] == "features"]
+    assert (features["n"] == 0).all() and features["low"].isna().all() and np.allclose(features["mean"], 0.4)
+    lines = [line.split() for line in terminal(table, "random").splitlines() if line.startswith("  features")]
+    assert all(line[-2:] == ["-", "-"] for line in lines)
+
+
+def test_scores_that_are_nan_are_not_said_to_lack_seeds(tmp_path: Path) -> None:
+    table = table_of(make_sweep(tmp_path, {name: {"probe": 0.5, "lost": np.nan} for name in ("random", "temporal")}))
+    said = " ".join(remarks(table, "random", []))
+    assert "Not measured on these data: lost" in said and "fewer than" not in said
+
+
+def resplit(config: dict[str, Any]) -> None:
+    config["split"]["seed"] = 1
+
+
+def test_runs_are_paired_by_seed_and_split(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "one", EFFECTS, seeds=3)
+    make_sweep(tmp_path / "other", EFFECTS, seeds=3, key=1, change=resplit, cells=97)
+    runs, _ = read_runs([tmp_path / "one", tmp_path / "other"])
+    table = models(compare(arms_of(runs)))
+    assert (table["n"] == 6).all() and set(table["pairs"]) == {0, 6}
+    value = {(run.strategy, run.seeds): run.scores.loc[0, "value"] for run in runs}
+    row = table[(table["score"] == "probe") & (table["strategy"] == "experiment")].iloc[0]
+    seeds = [(seed, split) for seed in range(3) for split in range(2)]
+    pairs = [[value[name, each] for each in seeds] for name in ("experiment", "random")]
+    assert row["p"] == pytest.approx(stats.ttest_rel(*pairs).pvalue)
+    assert "2 splits of the cells together" in coverage_of_intervals(runs)
+    assert "share one split" in coverage_of_intervals([run for run in runs if run.split_seed == 0])
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_and_its_continuation_are_one_training(tmp_path: Path, finished: bool) -> None:
+    make_sweep(tmp_path, EFFECTS, seeds=3)
+    first, rest = tmp_path / "first", tmp_path / "temporal-s0"
+    make_run(first, AXES["temporal"], 0, EFFECTS["temporal"], steps=4)
+    file = rest / "composition.parquet"
+    kept = pd.read_parquet(file).query("global_step >= 3")
+    about = pq.read_schema(file).metadata
+    pq.write_table(pa.Table.from_pandas(kept, preserve_index=False).replace_schema_metadata(about), file)
+    config = yaml.safe_load((rest / "config.yaml").read_text())
+    config["resume"] = str(first / "checkpoints" / "last.ckpt")
+    (rest / "config.yaml").write_text(yaml.safe_dump(config))
+    if not finished:
+        (first / "finished").unlink()
+
+    runs, (left_out,) = read_runs([tmp_path])
+    assert (left_out.directory.name, left_out.reason) == ("first", "temporal-s0 continues it and counts for both")
+    (run,) = (run for run in runs if run.directory == rest)
+    assert [part.name for part in run.parts] == ["first", "temporal-s0"]
+    own = run.composition().query("rank == 0")
+    assert own["global_step"].tolist() == list(range(6))
+    held = pd.read_parquet(first / "composition.parquet").query("rank == 0")["leak/held"]
+    assert own["leak/held"].tolist()[:3] == held.tolist()[:3]
+    assert continued(runs) == ["temporal-s0 continues first: the batches of both are counted as one training."]
+    shutil.rmtree(first)
+    (said,) = continued(read_runs([tmp_path])[0])
+    assert "whose run directory is not there" in said
+
+
+@pytest.mark.parametrize("cut", [3, 40, "line", "lines"])
+def test_scores_that_were_cut_are_named_as_damaged(tmp_path: Path, cut: int | str) -> None:
+    make_sweep(tmp_path, EFFECTS, seeds=3)
+    path = tmp_path / "temporal-s1" / "scores.csv"
+    write_scores(read_scores(path.parent), path)
+    assert len(read_runs([tmp_path])[0]) == 9
+    text = path.read_text()
+    lines = text.splitlines(keepends=True)
+    path.write_text("".join(lines[:-1] if cut == "line" else lines[:3]) if isinstance(cut, str) else text[:-cut])
+    runs, (left_out,) = read_runs([tmp_path])
+    assert len(runs) == 8 and left_out.directory == path.parent
+    assert f"{path} is damaged" in left_out.reason and f"scripts/evaluate.py run={path.parent}" in left_out.reason
+
+
+def test_a_damaged_config_is_named(tmp_path: Path) -> None:
+    make_sweep(tmp_path, EFFECTS, seeds=1)
+    (tmp_path / "temporal-s0" / "config.yaml").write_text("data: {path: [")
+    _, (left_out,) = read_runs([tmp_path])
+    assert f"{tmp_path / 'temporal-s0' / 'config.yaml'} is damaged" in left_out.reason
 
 
 def test_two_runs_of_one_seed_are_refused(tmp_path: Path) -> None:

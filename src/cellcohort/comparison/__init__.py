@@ -1,9 +1,9 @@
 """Finished runs against each other: what can be said of a sampling strategy, and what cannot."""
 
-from cellcohort.comparison.runs import FinishedRun, LeftOut, read_runs
+from cellcohort.comparison.runs import FinishedRun, LeftOut, continued, read_runs
 from cellcohort.comparison.statistics import Estimate, estimate, holm
 from cellcohort.comparison.table import Arm, arms_of, compare
-from cellcohort.comparison.text import markdown, remarks, terminal
+from cellcohort.comparison.text import coverage_of_intervals, markdown, remarks, terminal
 
 __all__ = [
     "Arm",
@@ -12,6 +12,8 @@ __all__ = [
     "LeftOut",
     "arms_of",
     "compare",
+    "continued",
+    "coverage_of_intervals",
     "estimate",
     "holm",
     "markdown",

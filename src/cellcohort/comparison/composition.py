@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.comparison.table import Arm
-from cellcohort.composition.log import read_composition
 
 COUNTED = {  # composition column -> what a reader calls it
     "experiment/present": "experiments in a batch",
@@ -31,7 +30,7 @@ def held(arms: Sequence[Arm]) -> pd.DataFrame:
     """
     rows: list[tuple[str, str, float, float, float, float]] = []
     for arm in arms:
-        batches = pd.concat([read_composition(run.directory) for run in arm.runs.values()], ignore_index=True)
+        batches = pd.concat([run.composition() for run in arm.runs.values()], ignore_index=True)
         apart = batches[batches["rank"] >= 0]
         rows += [(arm.name, *row) for row in _quantities(apart, batches[batches["rank"] < 0])]
     return pd.DataFrame(rows, columns=["strategy", "quantity", "asked", "held", "least", "most"])

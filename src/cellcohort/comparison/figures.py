@@ -53,8 +53,8 @@ def save(drawn: Sequence[Picture], directory: Path) -> None:
 
 
 def _maps(arm: Arm, with_umap: bool) -> Iterator[Picture]:
-    seed = min(arm.runs)
-    cells = maps.some_cells(arm.runs[seed])
+    run = arm.runs[min(arm.runs)]
+    seed, cells = run.seed, maps.some_cells(run)
     if cells is None:
         return
     embeddings = np.stack(cells["embedding"].to_list()).astype(np.float64)

@@ -22,7 +22,7 @@ PASSED_OVER = (
     "evaluation._target_",
     *("batch_sampler.axes", "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.log_every_n_steps"),
 )
-FIXED_SEEDS = ("split", "validation_sampler", "evaluation")
+FIXED_SEEDS = ("validation_sampler", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,13 @@ class FinishedRun:
         Everything else that the run's result depends on, except its seed: the options of the config, and
         "steps", "cells" and "labels", which are what the run did and had, and "evaluation" as it was scored.
     seed : int
-        The seed, by which runs of different strategies are paired.
+        The seed of the training.
+    split_seed : int
+        The seed of the split. Runs of different strategies are paired by both seeds.
+    parts : tuple of pathlib.Path
+        Directories of the whole training, the oldest first: the runs that this one continues, and its own.
+    resume : str
+        The checkpoint that it began with, or "".
     scores : pandas.DataFrame
         As ``scores.csv`` has them.
     """
@@ -51,7 +57,24 @@ class FinishedRun:
     knobs: Mapping[str, Any]
     options: Mapping[str, Any]
     seed: int
+    split_seed: int
+    parts: tuple[Path, ...]
+    resume: str
     scores: pd.DataFrame
+
+    @property
+    def seeds(self) -> tuple[int, int]:
+        """The seeds of the training and of the split, by which runs are paired."""
+        return self.seed, self.split_seed
+
+    def composition(self) -> pd.DataFrame:
+        """What every batch of the whole training held; of steps that two parts made, the later ones."""
+        rows = pd.DataFrame()
+        for part in self.parts:
+            own = read_composition(part)
+            before = rows[rows["global_step"] < own["global_step"].min()] if len(rows) else rows
+            rows = pd.concat([before, own], ignore_index=True)
+        return rows
 
     @property
     def steps(self) -> int:
@@ -101,7 +124,7 @@ def read_runs(places: Iterable[str | os.PathLike[str]]) -> tuple[list[FinishedRu
                 runs.append(read_run(directory))
             except (OSError, ValueError, KeyError, yaml.YAMLError) as error:
                 left_out.append(LeftOut(directory, str(error)))
-    return runs, left_out
+    return _without_continued(runs, left_out)
 
 
 def read_run(directory: Path) -> FinishedRun:
@@ -112,7 +135,10 @@ def read_run(directory: Path) -> FinishedRun:
     ValueError, OSError
         What is missing or wrong, and what to do.
     """
-    config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+    try:
+        config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{directory / 'config.yaml'} is damaged: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict) or "batch_sampler" not in config:
         raise ValueError("config.yaml is no config of a training run")
     if not (directory / FINISHED).exists():
@@ -125,8 +151,53 @@ def read_run(directory: Path) -> FinishedRun:
         _flat(config["batch_sampler"]["axes"] or {}),
         _options(config, scored["evaluation.checkpoint"]) | _facts(directory) | scored,
         int(config["seed"]),
+        int((config.get("split") or {}).get("seed") or 0),
+        _parts(directory, config),
+        str(config.get("resume") or ""),
         scores,
     )
+
+
+def _parts(directory: Path, config: Mapping[str, Any]) -> tuple[Path, ...]:
+    """The directories of the runs that a run continues, as far as they are there, and its own."""
+    parts = [directory]
+    while resume := config.get("resume"):
+        before = Path(resume).absolute().parents[1]  # of <run>/checkpoints/<name>.ckpt
+        found = [place for place in (before, parts[0].parent / before.name) if (place / "config.yaml").exists()]
+        if not found or found[0].resolve() in [part.resolve() for part in parts]:
+            break
+        try:
+            read_about(found[0])
+        except (OSError, ValueError):  # it logged no composition
+            break
+        parts.insert(0, found[0])
+        config = yaml.safe_load((found[0] / "config.yaml").read_text(encoding="utf-8"))
+    return tuple(parts)
+
+
+def _without_continued(runs: list[FinishedRun], left_out: list[LeftOut]) -> tuple[list[FinishedRun], list[LeftOut]]:
+    """Take a run that another one continues as a part of that one."""
+    later = {part.resolve(): run.directory for run in runs for part in run.parts[:-1]}
+    there = [run.directory for run in runs] + [each.directory for each in left_out]
+    given = [place for place in there if place.resolve() in later]
+    own = [LeftOut(place, f"{later[place.resolve()].name} continues it and counts for both") for place in given]
+    others = [each for each in left_out if each.directory not in given]
+    return [run for run in runs if run.directory not in given], others + own
+
+
+def continued(runs: Iterable[FinishedRun]) -> list[str]:
+    """A sentence for each run that continues another: what was counted of both."""
+    said = []
+    for run in runs:
+        if len(run.parts) > 1:
+            before = " and ".join(part.name for part in run.parts[:-1])
+            said.append(f"{run.directory.name} continues {before}: the batches of both are counted as one training.")
+        elif run.resume:
+            said.append(
+                f"{run.directory.name} continues {run.resume}, whose run directory is not there: what its batches held "
+                "is known of the rest of the training only."
+            )
+    return said
 
 
 def _facts(directory: Path) -> dict[str, Any]:

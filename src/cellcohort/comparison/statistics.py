@@ -17,6 +17,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 LEVEL = 0.95
+FEWEST = 3  # values for an interval and a test: with two, the interval is as wide as the luck of one difference
 SAME = 1e-12  # a spread below this, relative to the values, is rounding
 
 
@@ -29,9 +30,9 @@ class Estimate:
     mean : float
         Of the values; NaN if there are none.
     low, high : float
-        Ends of the t interval of `LEVEL` for the mean; NaN with fewer than two values.
+        Ends of the t interval of `LEVEL` for the mean; NaN with fewer than `FEWEST` values.
     p : float
-        Of the two-sided t test that the mean is 0; NaN with fewer than two values, and where all
+        Of the two-sided t test that the mean is 0; NaN with fewer than `FEWEST` values, and where all
         values are one and the same number other than 0, since then their spread is unknown.
     n : int
         How many values there are.
@@ -58,8 +59,8 @@ def estimate(values: ArrayLike) -> Estimate:
     if not n:
         return Estimate(np.nan, np.nan, np.nan, np.nan, 0)
     mean = float(known.mean())
-    if n == 1:
-        return Estimate(mean, np.nan, np.nan, np.nan, 1)
+    if n < FEWEST:
+        return Estimate(mean, np.nan, np.nan, np.nan, n)
     if np.ptp(known) <= SAME * np.abs(known).max():
         return Estimate(mean, mean, mean, 1.0 if mean == 0 else np.nan, n)
     test = stats.ttest_1samp(known, 0.0)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cellcohort.comparison.runs import FinishedRun, differing
-from cellcohort.comparison.statistics import LEVEL, estimate, holm
-from cellcohort.evaluation.scores_file import P_VALUES
+from cellcohort.comparison.statistics import LEVEL, Estimate, estimate, holm
+from cellcohort.evaluation.scores_file import P_VALUES, score_range
 
 REFERENCE = "random"
 BASELINES = ("untrained", "features")
 BUDGET = ("steps", "cells per step", "trainer", "batch_sampler", "version")
 DATA = ("cells", "labels", "data", "split", "evaluation")  # what is learned from and scored
+OF_SPLIT = ("cells", "labels", "steps")
 UNCOMPARED = {
     **{"reference": "", "pairs": 0, "verdict": "", "difference": np.nan, "p": np.nan},
     **{"difference_low": np.nan, "difference_high": np.nan},
@@ -38,15 +39,15 @@ class Arm:
         The strategy alone.
     knobs, others : dict of str to object
         Options of its axes, and other options, in which runs of the comparison differ.
-    runs : dict of int to FinishedRun
-        By their seeds.
+    runs : dict of tuple of int to FinishedRun
+        By the seeds of their training and of their split.
     """
 
     name: str
     strategy: str
     knobs: Mapping[str, Any]
     others: Mapping[str, Any]
-    runs: Mapping[int, FinishedRun]
+    runs: Mapping[tuple[int, int], FinishedRun]
 
     @property
     def steps(self) -> int:
@@ -72,7 +73,7 @@ def arms_of(runs: Sequence[FinishedRun], allow_different: bool = False) -> list[
     """
     if not runs:
         raise ValueError("there is no finished run with scores to compare.")
-    different = differing([run.options for run in runs])
+    different = _differing(runs)
     unfair = [key for key in different if _of(key, BUDGET) or _of(key, DATA)]
     if unfair and not allow_different:
         raise ValueError(
@@ -90,14 +91,22 @@ def arms_of(runs: Sequence[FinishedRun], allow_different: bool = False) -> list[
         others = {key: run.options.get(key) for key in different}
         name = " ".join(filter(None, [run.strategy, _tell(own), _tell(others)]))
         arm = arms.setdefault(name, Arm(name, run.strategy, own, others, {}))
-        if run.seed in arm.runs:
+        if run.seeds in arm.runs:
             raise ValueError(
-                f"{arm.runs[run.seed].directory} and {run.directory} are both {name} with seed {run.seed}; "
+                f"{arm.runs[run.seeds].directory} and {run.directory} are both {name} with seed {run.seed}; "
                 "a seed counts once: leave one out."
             )
-        arm.runs[run.seed] = run  # type: ignore[index]
+        arm.runs[run.seeds] = run  # type: ignore[index]
     order = list(arms)
     return sorted(arms.values(), key=lambda arm: (arm.strategy != REFERENCE, order.index(arm.name)))
+
+
+def _differing(runs: Sequence[FinishedRun]) -> list[str]:
+    """Options in which runs differ; how many cells there are to train on may differ between splits."""
+    splits = {run.split_seed for run in runs}
+    within = [key for split in splits for key in differing([run.options for run in runs if run.split_seed == split])]
+    every = differing([run.options for run in runs])
+    return [key for key in every if key not in OF_SPLIT or key in within]
 
 
 def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[str] | None = None) -> pd.DataFrame:
@@ -122,7 +131,8 @@ def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[st
     pandas.DataFrame
         One row per score and arm, and per baseline: "score", "higher_is_better", "strategy",
         "representation" ("model", "untrained", "features"), "reference" (the strategy that it is
-        compared with, which may be itself, or ""), "n" (seeds), "mean", "low", "high", "pairs" (seeds
+        compared with, which may be itself, or ""), "n" (seeds; 0 for features
+        that are the same for all), "mean", "low", "high", "pairs" (seeds
         that the reference has as well), "difference", "difference_low", "difference_high", "p",
         "p_holm", "verdict" ("better", "worse", "not told apart"; "not tested" for scores that cannot
         be; "" for what is not compared, or has too few seeds), "steps" and "note". Intervals hold each
@@ -172,17 +182,17 @@ def rows_of(table: pd.DataFrame) -> list[Any]:
 
 
 def _values(arm: Arm) -> pd.DataFrame:
-    parts = [run.scores.assign(seed=seed, arm=arm.name) for seed, run in arm.runs.items()]
+    parts = [run.scores.assign(seed=run.seed, split=run.split_seed, arm=arm.name) for run in arm.runs.values()]
     return pd.concat(parts, ignore_index=True)
 
 
 def _by_seed(values: pd.DataFrame, arm: str, representation: str) -> pd.Series:
     own = values[(values["arm"] == arm) & (values["representation"] == representation)]
-    return own.groupby("seed")["value"].first()
+    return own.groupby(["seed", "split"])["value"].first()
 
 
 def _row(score: str, values: pd.DataFrame, arm: Arm, own: pd.Series) -> dict[str, Any]:
-    level = estimate(own)
+    level = _in_range(estimate(own), score)
     row: dict[str, Any] = _about(score, values, arm.name, "model", values["arm"] == arm.name)
     return row | {"n": level.n, "mean": level.mean, "low": level.low, "high": level.high, "steps": arm.steps}
 
@@ -210,11 +220,20 @@ def _baseline(score: str, values: pd.DataFrame, arms: Sequence[Arm], name: str) 
         own = values[among & (values["representation"] == name)]
         if own.empty:
             continue
-        level = estimate(own.groupby("seed")["value"].mean())
+        by_seed = own.groupby(["seed", "split"])["value"].mean()
+        level = _in_range(estimate(by_seed), score)
         row = _about(score, values, f"{name} {kind}".strip(), name, among)
+        if name == "features" and np.ptp(by_seed) == 0:  # as recorded, so that no seed plays a part
+            level = replace(level, low=np.nan, high=np.nan, n=0)
         row |= {"n": level.n, "mean": level.mean, "low": level.low, "high": level.high, "steps": 0}
         rows.append(row | UNCOMPARED)
     return rows
+
+
+def _in_range(level: Estimate, score: str) -> Estimate:
+    """The estimate with its interval cut to the values that the score can have."""
+    low, high = score_range(score)
+    return replace(level, low=float(np.clip(level.low, low, high)), high=float(np.clip(level.high, low, high)))
 
 
 def _about(score: str, values: pd.DataFrame, name: str, representation: str, own: pd.Series) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from textwrap import indent
 import numpy as np
 import pandas as pd
 
-from cellcohort.comparison.runs import LeftOut
+from cellcohort.comparison.runs import FinishedRun, LeftOut
+from cellcohort.comparison.statistics import FEWEST
 from cellcohort.messages import several, text_table
 
 HEAD = (
@@ -71,18 +72,41 @@ def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) ->
         )
     else:
         said.append("Nothing was tested.")
-    if models["n"].max() == 1:
-        said.append("There is one seed only: no interval and no test; run more seeds, such as seed=0,1,2,3,4.")
-    elif len(uneven := models.loc[models["n"] < models["n"].max(), "strategy"].unique()):
-        said.append(f"Some scores have fewer than {models['n'].max()} seeds: {', '.join(uneven)}.")
+    measured = models[models["n"] > 0]
+    most = int(models["n"].max())
+    if most < FEWEST:
+        there = "There is one seed" if most == 1 else f"There are {several(most, 'seed')}"
+        said.append(
+            f"{there} only: points without an interval, and "
+            f"no test; run at least {FEWEST} seeds, better five: seed=0,1,2,3,4."
+        )
+    elif len(uneven := measured.loc[measured["n"] < most, "strategy"].unique()):
+        said.append(f"Some scores have fewer than {most} seeds: {', '.join(uneven)}.")
+    lost = models.loc[models["n"] == 0, "score"].unique()
+    if len(lost):
+        said.append(f"Not measured on these data: {', '.join(lost)}; the notes give the reasons.")
     if not (models["pairs"] > 0).any() and (models["strategy"] != reference).any():
         names = ", ".join(models["strategy"].unique())
         said.append(f"No runs of {reference!r} are alike in all other options: no difference. There are: {names}.")
-    constant = table["p"].isna() & (table["pairs"] > 1) & table["difference"].notna()
+    constant = table["p"].isna() & (table["pairs"] >= FEWEST) & table["difference"].notna()
     if constant.any():
         where = ", ".join(f"{row.score} of {row.strategy}" for row in table[constant].itertuples())
         said.append(f"Every seed gives the same difference, so that its spread is unknown and not tested: {where}.")
     return said + [f"Left out: {run.directory}: {run.reason}." for run in left_out]
+
+
+def coverage_of_intervals(runs: Sequence[FinishedRun]) -> str:
+    """What the intervals over runs cover, and what they do not."""
+    splits = sorted({run.split_seed for run in runs})
+    if len(splits) == 1:
+        return (
+            f"All runs share one split of the cells (split.seed={splits[0]}): intervals cover what the seed of a "
+            "training changes, and not which cells were held out. To cover both, sweep split.seed=0,1,2 as well."
+        )
+    return (
+        f"Intervals cover the seeds of the training and {len(splits)} splits of the cells together; runs of different "
+        "strategies are paired by both."
+    )
 
 
 def number(value: float) -> str:
@@ -94,7 +118,7 @@ def interval(mean: float, low: float, high: float, sign: str = "") -> str:
     """``mean [low, high]``, to the digit that the interval makes sense of."""
     if np.isnan(mean):
         return "-"
-    digits = 3 if np.isnan(low) or high == low else int(np.clip(2 - np.floor(np.log10(high - low)), 1, 6))
+    digits = 3 if np.isnan(low) or high == low else int(np.clip(1 - np.floor(np.log10(high - low)), 0, 6))
     ends = "" if np.isnan(low) else f" [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
     return f"{mean:{sign}.{digits}f}{ends}"
 
@@ -112,7 +136,7 @@ def cells(row: pd.Series) -> list[str]:
         interval(row["mean"], row["low"], row["high"]),
         interval(row["difference"], row["difference_low"], row["difference_high"], "+"),
         number(row["p_holm"]),
-        str(row["n"]),
+        "-" if row["representation"] == "features" and not row["n"] else str(row["n"]),
         str(row["steps"]) if row["representation"] != "features" else "-",
     ]
 

@@ -16,7 +16,7 @@ from lightning.pytorch.loggers import Logger
 
 from cellcohort.cells import CellTable
 from cellcohort.evaluation.score import Score
-from cellcohort.evaluation.scores_file import COLUMNS, HOW, SCORES
+from cellcohort.evaluation.scores_file import COLUMNS, HOW, SCORES, write_scores
 from cellcohort.files import whole
 from cellcohort.messages import text_table
 
@@ -51,9 +51,8 @@ class Results:
         """
         with whole(Path(directory) / EMBEDDINGS) as beside:
             pq.write_table(self.embeddings, beside, compression="zstd")
-        with whole(Path(directory) / SCORES) as beside:
-            how = {HOW + name: value for name, value in {"checkpoint": checkpoint, **self.options}.items()}
-            self.scores.assign(**how).to_csv(beside, index=False)
+        how = {HOW + name: value for name, value in {"checkpoint": checkpoint, **self.options}.items()}
+        write_scores(self.scores.assign(**how), Path(directory) / SCORES)
 
     def log(self, loggers: Iterable[Logger], step: int) -> None:
         """Give loggers the scores of the model as ``eval/<score>``, save those that are NaN."""

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cellcohort.files import fingerprint, whole
+
 SCORES = "scores.csv"
+DIGEST = "digest"  # column that holds the digest of all others
 HOW = "evaluation."  # begins the names of columns that say how all of it was scored
 COLUMNS = ["representation", "score", "value", "low", "high", "higher_is_better", "n", "note"]
 INTERVAL = ("low", "high")  # which files of version 0.1.0 lack
@@ -38,6 +41,35 @@ MEANINGS = {  # score -> what it says, in a sentence, of cells that were held ou
     "uniformity": "How evenly cells spread over all directions: 0 where they collapse, about -4 where even.",
     "effective_rank": "How many directions the embedding fills; 1 where all cells collapse.",
 }
+RANGES = {  # lowest and highest value that a score can have
+    "condition": (0.0, 1.0),
+    "rarest": (0.0, 1.0),
+    "experiment_probe": (0.0, 1.0),
+    "experiment_ilisi": (0.0, 1.0),
+    "experiment_mmd_p": (0.0, 1.0),
+    "hours_r2": (-np.inf, 1.0),
+    "hours_mae": (0.0, np.inf),
+    "hours_explained": (-np.inf, 1.0),
+    "track_smoothness": (0.0, np.inf),
+    "alignment": (0.0, 4.0),
+    "uniformity": (-np.inf, 0.0),
+    "effective_rank": (1.0, np.inf),
+}
+
+
+def score_range(name: str) -> tuple[float, float]:
+    """The lowest and the highest value that a score can have; infinite where there is no bound."""
+    return next((ends for start, ends in RANGES.items() if name.startswith(start)), (-np.inf, np.inf))
+
+
+def write_scores(scores: pd.DataFrame, path: Path) -> None:
+    """Write a table of scores with a digest of it in every row, by which a file that was cut or changed is known."""
+    with whole(path) as beside:
+        scores.assign(**{DIGEST: _digest(scores)}).to_csv(beside, index=False)
+
+
+def _digest(scores: pd.DataFrame) -> str:
+    return fingerprint(scores.to_csv(index=False).encode())
 
 
 def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
@@ -48,18 +80,29 @@ def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
     FileNotFoundError
         The run was not evaluated.
     ValueError
-        The file has no rows, or lacks a column.
+        The file is damaged, has no rows, or lacks a column.
     """
     path = Path(directory) / SCORES
+    again = f"python scripts/evaluate.py run={directory}"
     if not path.exists():
-        raise FileNotFoundError(f"{directory} has no {SCORES}; make it by: python scripts/evaluate.py run={directory}")
+        raise FileNotFoundError(f"{directory} has no {SCORES}; make it by: {again}")
+    try:
+        text = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except ValueError as error:  # pandas' errors of parsing and decoding
+        raise ValueError(f"{path} is damaged: it cannot be read ({error}); make it again: {again}") from error
+    if DIGEST in text:
+        told = set(text.pop(DIGEST))
+        if told != {_digest(text)}:
+            raise ValueError(
+                f"{path} is damaged: it was cut off or changed after it was written; make it again: {again}"
+            )
+    missing = [name for name in COLUMNS if name not in text and name not in INTERVAL]
+    if missing or text.empty:
+        lacks = f"lacks the columns {', '.join(missing)}" if missing else "has no rows"
+        raise ValueError(f"{path} {lacks}; make it again: {again}")
     numbers = {name: ["", "nan", "NaN"] for name in ("value", *INTERVAL)}
-    scores = pd.read_csv(path, keep_default_na=False, na_values=numbers)
-    scores = scores.assign(**{name: np.nan for name in INTERVAL if name not in scores})
-    missing = [name for name in COLUMNS if name not in scores]
-    if missing or scores.empty:
-        raise ValueError(f"{path} has {len(scores)} rows and lacks the columns {', '.join(missing) or 'none'}")
-    return scores
+    scores = pd.read_csv(path, keep_default_na=False, na_values=numbers).drop(columns=DIGEST, errors="ignore")
+    return scores.assign(**{name: np.nan for name in INTERVAL if name not in scores})
 
 
 def how_scored(scores: pd.DataFrame) -> dict[str, Any]:
