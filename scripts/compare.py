@@ -56,10 +56,11 @@ def main() -> None:
     with_umap = not options.no_umap and maps.has_umap()
     slow = ", UMAP among them, which takes longest (--no-umap leaves it out)" if with_umap else ""
     print(f"comparison: drawing pictures{slow}", file=sys.stderr, flush=True)
-    drawn = pictures(arms, table, options.reference, with_umap=with_umap)
+    contents = held(arms)
+    drawn = pictures(arms, table, contents, options.reference, with_umap=with_umap)
     save(drawn, place / "pictures")
     title = f"Sampling strategies of {', '.join(directory.resolve().name for directory in options.directories)}"
-    html = report(title, arms, table, held(arms), said, drawn, options.reference)
+    html = report(title, arms, table, contents, said, drawn, options.reference)
     (place / "report.html").write_text(html, encoding="utf-8")
     print(terminal(table, options.reference), *said, sep="\n\n")
     print(f"comparison: {place}")

@@ -32,10 +32,11 @@ def write(place: Path, with_umap: bool = False) -> Path:
     runs, left_out = read_runs([place])
     arms = arms_of(runs)
     table = compare(arms)
-    drawn = pictures(arms, table, "random", with_umap)
+    contents = held(arms)
+    drawn = pictures(arms, table, contents, "random", with_umap)
     said = remarks(table, "random", left_out)
     path = place / "report.html"
-    path.write_text(report("A sweep", arms, table, held(arms), said, drawn, "random"), encoding="utf-8")
+    path.write_text(report("A sweep", arms, table, contents, said, drawn, "random"), encoding="utf-8")
     return path
 
 
@@ -83,7 +84,7 @@ def test_the_report_is_one_well_formed_file_that_refers_to_nothing(written: Path
 
 def test_every_picture_says_in_words_what_it_shows(written: Path) -> None:
     images = [attributes for tag, attributes in Tags(written.read_text(encoding="utf-8")).found if tag == "img"]
-    assert len(images) >= 2 + 2 + 1 + 5 * 3  # scores, curves, loss, maps
+    assert len(images) >= 1 + 5 + 2 + 2 + 1 + 5 * 3  # differences, batches, scores, curves, loss, maps
     assert all(attributes["alt"] for attributes in images)
     assert len({attributes["alt"] for attributes in images}) == len(images)
     assert any("probe, higher is better: random 0." in str(attributes["alt"]) for attributes in images)
@@ -174,7 +175,7 @@ def test_long_names_leave_room_for_what_they_name(tmp_path: Path) -> None:
     """Matplotlib warns where the names leave none; warnings are errors in tests."""
     arms = arms_of(read_runs([make_sweep(tmp_path, EFFECTS)])[0])
     long = [replace(arm, name=f"{arm.name} trainer.devices=1 cells_per_step=256 of everything") for arm in arms]
-    for picture in pictures(long, compare(long), "random", with_umap=False):
+    for picture in pictures(long, compare(long), held(long), "random", with_umap=False):
         picture.figure.savefig(tmp_path / "picture.png")
 
 
@@ -187,9 +188,9 @@ def test_of_many_labels_the_most_frequent_are_told_apart() -> None:
 
 def test_pictures_have_file_names_of_their_own(tmp_path: Path) -> None:
     arms = arms_of(read_runs([make_sweep(tmp_path / "sweep", EFFECTS)])[0])
-    drawn = pictures(arms, compare(arms), "random", with_umap=False)
+    drawn = pictures(arms, compare(arms), held(arms), "random", with_umap=False)
     save(drawn, tmp_path / "pictures")
-    assert len(list((tmp_path / "pictures").glob("*.png"))) == len(drawn) == 2 + 1 + 3 * 3
+    assert len(list((tmp_path / "pictures").glob("*.png"))) == len(drawn) == 1 + 3 + 2 + 1 + 3 * 3
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)")

@@ -24,14 +24,38 @@ class Picture(NamedTuple):
     figure: Figure
 
 
-def pictures(arms: Sequence[Arm], table: pd.DataFrame, reference: str, with_umap: bool = True) -> list[Picture]:
-    """Draw everything there is data for."""
+def pictures(
+    arms: Sequence[Arm], table: pd.DataFrame, contents: pd.DataFrame, reference: str, with_umap: bool = True
+) -> list[Picture]:
+    """Draw everything there is data for.
+
+    Parameters
+    ----------
+    arms, table, contents
+        What :func:`arms_of`, :func:`compare` and :func:`cellcohort.comparison.composition.held` gave.
+    reference : str
+        The strategy that others were compared with.
+    with_umap : bool
+        Whether to draw UMAP beside principal components, where it is installed.
+    """
     with plots.styled():
-        return list(_pictures(arms, table, reference, with_umap))
+        return list(_pictures(arms, table, contents, reference, with_umap))
 
 
-def _pictures(arms: Sequence[Arm], table: pd.DataFrame, reference: str, with_umap: bool) -> Iterator[Picture]:
+def _pictures(
+    arms: Sequence[Arm], table: pd.DataFrame, contents: pd.DataFrame, reference: str, with_umap: bool
+) -> Iterator[Picture]:
+    overview = plots.overview_plot(table, reference)
+    if overview is not None:
+        words = f"Differences of every strategy from {reference} in every score; the numbers are in the tables."
+        yield Picture("overview", "differences", words, overview)
+    for arm in arms:
+        own = plots.composition_plot(contents[contents["strategy"] == arm.name], arm.name)
+        if own is not None:
+            yield Picture("held", arm.name, f"Shares that batches of {arm.name} held, beside those asked.", own)
     for score, rows in table.groupby("score", sort=False):
+        if rows["mean"].isna().all():
+            continue
         yield Picture("scores", str(score), _in_words(rows), plots.score_plot(rows, reference))
     for title, figure in plots.knob_plots(arms, table):
         yield Picture("curves", title, f"{title}; the numbers are in the table.", figure)

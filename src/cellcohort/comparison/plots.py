@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from textwrap import wrap
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from cellcohort.comparison.runs import FinishedRun
 from cellcohort.comparison.statistics import estimate
 from cellcohort.comparison.table import BETTER, UNTESTABLE, WORSE, Arm, rows_of
+from cellcohort.evaluation.scores_file import score_range
 
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C7A00")
 SHAPES = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">")
@@ -28,6 +29,7 @@ VERDICTS = {  # shape, edge, face
 OPEN = ("o", "#444444", "white")
 REFERENCE_MARK, BASELINE = ("D", "#000000", "#000000"), ("x", "#666666", "#666666")
 MOST_LABELS = 24
+MOST_SHARES = 16
 WIDTH = 4.6  # inches: readable at the width of a phone
 STYLE = {
     **{"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False},
@@ -81,11 +83,87 @@ def _marks(axes: Any, rows: pd.DataFrame, columns: tuple[str, str, str]) -> None
             axes.axvline(centre, color="#999999", linewidth=0.8, zorder=0)
         if high > low:
             axes.plot([low, high], [y, y], color=edge, linewidth=1.5)
-        axes.plot(centre, y, marker=shape, color=edge, markerfacecolor=face, markersize=6, linestyle="none")
+        axes.plot(
+            centre, y, marker=shape, color=edge, markerfacecolor=face, markersize=6, linestyle="none", clip_on=False
+        )
     axes.set_yticks(range(len(rows)), list(map(_in_lines, rows["strategy"])))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
+    if columns[0] == "mean":  # an axis shows no value that the score cannot have
+        ends, least = axes.get_xlim(), score_range(str(rows["score"].iloc[0]))
+        axes.set_xlim(max(ends[0], least[0]), min(ends[1], least[1]))
+
+
+def overview_plot(table: pd.DataFrame, reference: str) -> Figure | None:
+    """Strategies against scores: the sign and size of each difference from the reference, and whether it is told apart.
+
+    Triangles are differences that are told apart, up for better; open circles are not. The area is the size of the
+    difference relative to the largest one of the same score. None where nothing was compared.
+    """
+    rows = table[(table["representation"] == "model") & table["difference"].notna()]
+    if rows.empty:
+        return None
+    scores, strategies = list(dict.fromkeys(rows["score"])), list(dict.fromkeys(rows["strategy"]))
+    names = list(map(_in_lines, strategies))
+    width = max(WIDTH, 1.9 + 0.95 * len(strategies))
+    tall = 0.34 * len(scores) + 0.3 + 0.14 * max(name.count("\n") + 1 for name in names)
+    figure = Figure(figsize=(width, tall + 0.5), layout="constrained")
+    axes = figure.subplots()
+    largest = rows["difference"].abs().groupby(rows["score"]).max()
+    for row in rows_of(rows):
+        shape, edge, face = VERDICTS.get(str(row.verdict), OPEN)
+        x, y = strategies.index(row.strategy), scores.index(row.score)
+        size = 2 + 8 * np.sqrt(abs(row.difference) / largest[row.score]) if largest[row.score] > 0 else 2
+        axes.plot(x - 0.3, y, marker=shape, color=edge, markerfacecolor=face, markersize=size, linestyle="none")
+        called = row.verdict in (BETTER, WORSE)
+        axes.text(
+            x - 0.12,
+            y,
+            _difference(row),
+            va="center",
+            fontsize=8,
+            color=edge,
+            fontweight="bold" if called else "normal",
+        )
+    axes.set(xlim=(-0.5, len(strategies) - 0.4), ylim=(len(scores) - 0.5, -0.5))
+    axes.set_xticks(range(len(strategies)), names)
+    axes.xaxis.tick_top()
+    arrows = ["↑" if rows.loc[rows["score"] == score, "higher_is_better"].iloc[0] else "↓" for score in scores]
+    axes.set_yticks(range(len(scores)), [f"{score} {arrow}" for score, arrow in zip(scores, arrows, strict=True)])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.hlines(np.arange(len(scores) - 1) + 0.5, -0.5, len(strategies) - 0.4, color="#dddddd", linewidth=0.6)
+    figure.supxlabel(f"minus {reference}: ▲ better, ▼ worse, ○ not told apart; ↑ higher is better, ↓ lower", fontsize=8)
+    return figure
+
+
+def _difference(row: Any) -> str:
+    """A difference, to the digit that its interval makes sense of."""
+    width = row.difference_high - row.difference_low
+    digits = int(np.clip(1 - np.floor(np.log10(width)), 0, 6)) if width > 0 else 3
+    return f"{row.difference:+.{digits}f}"
+
+
+def composition_plot(rows: pd.DataFrame, name: str) -> Figure | None:
+    """Shares of the batches of one strategy: the mean, the range over batches, and what was asked as a bar."""
+    shares = rows[rows["quantity"].str.startswith("share ") & (rows["most"] <= 1)].head(MOST_SHARES)
+    if shares.empty:
+        return None
+    labels = list(map(_in_lines, shares["quantity"]))
+    tall = sum(0.14 + 0.14 * (label.count("\n") + 1) for label in labels)
+    figure = Figure(figsize=(WIDTH, tall + 0.6), layout="constrained")
+    axes = figure.subplots()
+    for y, row in enumerate(rows_of(shares)):
+        axes.plot([row.least, row.most], [y, y], color="#0072B2", linewidth=1.2, alpha=0.6)
+        axes.plot(row.held, y, marker="o", color="#0072B2", linestyle="none", clip_on=False)
+        if not np.isnan(row.asked):
+            axes.plot(row.asked, y, marker="|", color="#000000", markersize=14, markeredgewidth=2, linestyle="none")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set(xlim=(0, 1), ylim=(len(labels) - 0.5, -0.5))
+    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axes.set_title(_in_lines(f"{name}: ● held, least to most; | asked", 54), loc="left")
+    return figure
 
 
 def step_plot(arms: Sequence[Arm], name: str) -> Figure | None:
@@ -154,12 +232,12 @@ def map_plot(places: np.ndarray, labels: pd.Series, title: str) -> Figure:
     """
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained", dpi=110)
     axes = figure.subplots()
-    if pd.api.types.is_numeric_dtype(labels):
+    if labels.name == "hours":  # all others are labels, whatever they are written in
         dots: Any = axes.scatter(places[:, 0], places[:, 1], c=labels, cmap="cividis", s=7, linewidths=0)
         figure.colorbar(dots, label=str(labels.name), location="bottom", shrink=0.8, aspect=30)
     else:
-        texts = labels.astype(str)
-        frequent = sorted(texts[labels.notna()].value_counts().index[:MOST_LABELS])
+        texts = _as_text(labels)
+        frequent = _in_order(texts[labels.notna()].value_counts().index[:MOST_LABELS])
         rest = (labels.notna() & ~texts.isin(frequent)).to_numpy()
         if rest.any():
             name = f"{texts[rest].nunique()} others"
@@ -171,6 +249,18 @@ def map_plot(places: np.ndarray, labels: pd.Series, title: str) -> Figure:
     axes.set(xticks=[], yticks=[])
     axes.set_title(_in_lines(title, 54), loc="left")
     return figure
+
+
+def _as_text(labels: pd.Series) -> pd.Series:
+    """Labels as text; whole numbers that a missing label turned into floats are whole again."""
+    if pd.api.types.is_float_dtype(labels) and (labels.dropna() % 1 == 0).all():
+        labels = labels.astype("Int64")
+    return labels.astype(str)
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Names in alphabetical order; numbers before them, by their value."""
+    return sorted(names, key=lambda name: (0, float(name), name) if name.isdecimal() else (1, 0.0, name))
 
 
 def _legend(figure: Figure, ncols: int, **options: Any) -> None:
