@@ -157,12 +157,17 @@ class Run:
 
         ``sampler`` (the batch sampler of the training), ``run_dir`` (the directory), ``dirpath`` (of its checkpoints).
         """
+        from lightning.pytorch.callbacks import ProgressBar  # here, since a preview needs no Lightning
+
+        from cellcohort.runtime.progress import EpochProgress
+
         offered = {"sampler": sampler, "run_dir": self.directory, "dirpath": self.directory / "checkpoints"}
         made: list[Callback] = []
         for node in self._config.callbacks.values():
             taken = signature(get_object(node._target_)).parameters
             made.append(instantiate(node, **{name: value for name, value in offered.items() if name in taken}))
-        return made
+        shows = self._config.trainer.get("enable_progress_bar", True)
+        return made if not shows or any(isinstance(one, ProgressBar) for one in made) else [*made, EpochProgress()]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
