@@ -72,7 +72,7 @@ def test_the_end_of_training_leaves_scores_and_the_embedding_of_every_cell(train
     scores = pd.read_csv(trained / "scores.csv")
     assert list(scores.columns) == [
         *("representation", "score", "value", "low", "high", "higher_is_better", "n", "note"),
-        *("evaluation.checkpoint", "evaluation.max_cells", "evaluation.permutations", "evaluation.seed"),
+        *("evaluation.checkpoint", "evaluation.max_cells", "evaluation.permutations", "evaluation.seed", "digest"),
     ]
     assert how_scored(scores) == {
         "evaluation.checkpoint": "last",

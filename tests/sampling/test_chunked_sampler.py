@@ -767,7 +767,7 @@ def test_the_preview_says_what_is_read_and_when_to_prepare_the_store(axes: str, 
     cost = reading(measured.sampler)  # type: ignore[arg-type]
     assert f"{cost.amplification:.2f} rows are read" in " ".join(text.split())
     assert f"{cost.most_rows:,} rows in memory" in " ".join(text.split())
-    assert ("scripts/prepare.py" in text) == said and "cover cannot be had" in text
+    assert ("scripts/prepare.py" in text) == said and "num_batches=cover is not available" in " ".join(text.split())
 
 
 def test_the_preview_does_not_call_least_what_sharing_cells_undercuts() -> None:
@@ -777,7 +777,7 @@ def test_the_preview_does_not_call_least_what_sharing_cells_undercuts() -> None:
     text = " ".join(report(measured, findings(measured), cover(measured.sampler)).split())
     cost = measured.reading
     assert cost is not None and cost.amplification < cost.least and cost.shared > 0
-    assert f"{cost.least:.2f} are the least with which all cells of a kind come equally often from this store, " in text
+    assert f"all cells of a stratum come equally often from this store is {cost.least:.2f}, " in text
     assert (
         "unless batches of one window share cells." in text and f"{cost.shared:.2%} of the places hold a cell" in text
     )

@@ -51,7 +51,7 @@ class LastCheckpoint(Checkpoint):
     ) -> None:
         """Save within an epoch where that was asked; where ``max_steps`` ends the run, too."""
         every, step = self.every_n_train_steps, trainer.global_step
-        if every and not trainer.is_last_batch and (step % every == 0 or step == trainer.max_steps):
+        if not trainer.is_last_batch and (step == trainer.max_steps or (every and step % every == 0)):
             self.save(trainer)
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
