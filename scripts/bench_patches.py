@@ -90,8 +90,8 @@ def bench_reads(data: Patches, batch_size: int, n_batches: int, megabytes: int) 
     for name, axes in STRATEGIES.items():
         sampler = BatchSampler(data.cells, axes, batch_size=batch_size)
         every = [(epoch, step) for epoch in range(1 + n_batches // len(sampler)) for step in range(len(sampler))]
+        data.chunks = type(data.chunks)(data.chunks.fields, megabytes * 2**20)
         for number in range(min(len(data) // batch_size, n_batches)):  # what was before the batches that are timed
-            data.chunks.most_bytes = megabytes * 2**20
             data.__getitems__(sampler.batch(1, number).tolist())
         kept = data.chunks
         times = []
@@ -100,7 +100,7 @@ def bench_reads(data: Patches, batch_size: int, n_batches: int, megabytes: int) 
             meta = data.__getitems__(batch)["meta"]
             rows = torch.cat([meta["row"], meta["positive_row"]]).numpy()
             data.chunks = type(kept)(kept.fields, 0)
-            data.chunks._arrays = kept._arrays
+            data.chunks._storages = kept._storages
             grouped = seconds(lambda batch=batch: data.__getitems__(batch))  # type: ignore[misc]
             data.chunks = kept
             times.append(

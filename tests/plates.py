@@ -28,13 +28,19 @@ def write_plate(
     channels: Sequence[str] = CHANNELS,
     chunks: Sequence[int] | None = None,
     salt: int = 0,
+    shards: Sequence[int] | None = None,
 ) -> Path:
-    """A plate with a field of the given shape at each position; images are ``pixels(salt + number, shape)``."""
+    """A plate with a field of the given shape at each position; images are ``pixels(salt + number, shape)``.
+
+    `shards` gives the chunks of a shard along each axis.
+    """
     with open_ome_zarr(path, layout="hcs", mode="w-", version=version, channel_names=list(channels)) as plate:
         for number, (name, shape) in enumerate(fields.items()):
             row, column, fov = name.split("/")
             position = plate.create_position(row, column, fov)
-            position.create_image("0", pixels(salt + number, shape), chunks=tuple(chunks or (1, 1, *shape[2:])))
+            position.create_image(
+                "0", pixels(salt + number, shape), chunks=tuple(chunks or (1, 1, *shape[2:])), shards_ratio=shards
+            )
     return path
 
 

@@ -224,7 +224,7 @@ def test_each_stored_chunk_is_decoded_once_in_a_batch(
 def test_the_kept_chunks_stay_within_their_bound(load: Callable[..., Patches]) -> None:
     data = load()
     chunk = 40 * 48 * 2
-    data.chunks.most_bytes = 5 * chunk
+    data.chunks = Chunks(data.chunks.fields, 5 * chunk)
     for start in range(0, len(data) - 8, 8):
         data.__getitems__(np.arange(start, start + 8))
         assert 0 < data.chunks.bytes <= 5 * chunk

@@ -13,9 +13,9 @@ from iohub.ngff import open_ome_zarr
 from iohub.ngff.models import ChannelAxisMeta, SpaceAxisMeta
 
 from cellcohort.data.timelapse import load_timelapse
-from cellcohort.datasets.images.chunks import ReadError
 from cellcohort.datasets.images.collection import read_collection
 from cellcohort.datasets.images.patches import Patches
+from cellcohort.datasets.images.storage import ReadError
 from cellcohort.loading.rows import make_loader
 from cellcohort.sampling import BatchSampler
 from plates import SHAPE, entry, pixels, tracks_of, write_collection, write_plate

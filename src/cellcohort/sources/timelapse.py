@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cellcohort.datasets.images.chunks import keys_of
 from cellcohort.datasets.images.patches import Patches as TimelapsePatches
+from cellcohort.datasets.images.storage import keys_of
 from cellcohort.datasets.protocol import Samples
 
 SAMPLED = 64  # patches that are looked at to see whether they are made as before

@@ -7,8 +7,9 @@ from itertools import product
 
 import numpy as np
 
-from cellcohort.datasets.images.chunks import Chunks, Key, ReadError
+from cellcohort.datasets.images.chunks import Chunks
 from cellcohort.datasets.images.fields import Field
+from cellcohort.datasets.images.storage import Key, ReadError
 
 
 def gather(chunks: Chunks, place: np.ndarray, shape: Sequence[int]) -> np.ndarray:

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from cellcohort.datasets.images.chunks import check_stored
 from cellcohort.datasets.images.collection import Experiment
 from cellcohort.datasets.images.fields import Field, stamp
 from cellcohort.datasets.images.kept import kept
 from cellcohort.datasets.images.lineages import lineages, mothers_among
 from cellcohort.datasets.images.plates import fields_of
+from cellcohort.datasets.images.storage import check_stored
 from cellcohort.datasets.images.tracks import read_tracks
 from cellcohort.messages import listed
 
@@ -88,12 +88,8 @@ def make_index(experiments: Sequence[Experiment], patch: Sequence[int], border: 
     _check_fit(fields, patch)
     file = Path(cache) / f"index-{_fingerprint(experiments, fields, patch, border)}.parquet"
 
-    def build() -> pa.Table:
-        built = _build(experiments, of_each, patch, border)
-        check_stored(fields, built.select(["field", "t"]).to_pandas().drop_duplicates().to_numpy())
-        return built
-
-    table = kept(file, build)
+    table = kept(file, lambda: _build(experiments, of_each, patch, border))
+    check_stored(fields, table.select(["field", "t"]).to_pandas().drop_duplicates().to_numpy())
     if dropped := int(table.schema.metadata[_DROPPED]):
         warnings.warn(
             f"border='drop' left out {dropped:,} of {dropped + table.num_rows:,} cells, whose patch of {list(patch)} "

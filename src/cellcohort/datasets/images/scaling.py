@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from cellcohort.datasets.images.chunks import Chunks, keys_of
+from cellcohort.datasets.images.chunks import Chunks
 from cellcohort.datasets.images.fields import Field
 from cellcohort.datasets.images.kept import kept
+from cellcohort.datasets.images.storage import keys_of
 
 Normalise = Literal["position", "plate", "none"]
 FRAMES = 16  # of a field that are measured, evenly spread
