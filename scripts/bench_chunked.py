@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import annbatch
 import annbatch.abc
@@ -62,13 +62,13 @@ MADE: dict[str, Callable[[float], Axis]] = {
 
 
 def prepared(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows as scripts/prepare.py lays them out for all three axes."""
+    """Return the rows as scripts/prepare.py lays them out for all three axes."""
     order, _ = stored_order(frame, ["experiment", "condition", "hours_post_infection"])
     return frame.iloc[order].reset_index(drop=True)
 
 
 def write(path: Path, n: int, features: int, is_sparse: bool) -> Any:
-    """A store of numbers as an expression profile has them; the order of its rows does not matter."""
+    """Return a store of numbers as an expression profile has them; the order of its rows does not matter."""
     rng, group = np.random.default_rng(1), zarr.open_group(path, mode="w", zarr_format=3)
     if is_sparse:
         matrix = sparse.random(n, features, density=0.1, format="csr", dtype=np.float32, random_state=1)
@@ -92,11 +92,14 @@ class RowByRow(annbatch.abc.Sampler):
     def __init__(self, sampler: BatchSampler) -> None:
         self._sampler = sampler
 
+    @override
     def n_batches(self, n_obs: int) -> int:
         return len(self._sampler)
 
+    @override
     def validate(self, n_obs: int) -> None: ...
 
+    @override
     def _sample(self, n_obs: int) -> Iterator[LoadRequest]:
         for step in range(len(self._sampler)):
             rows = np.sort(self._sampler.batch(0, step))
@@ -168,7 +171,7 @@ def amplification(sampler: annbatch.abc.Sampler, n: int, windows: int = WINDOWS)
 
 
 def error(frame: pd.DataFrame, batches: list[np.ndarray], arm: Arm, leaky: float) -> float:
-    """The most cells by which a batch misses a quota of the arm's axes, or an even share of the conditions."""
+    """Return the most cells by which a batch misses a quota of the arm's axes, or an even share of the conditions."""
     condition, worst = frame.condition.cat.codes.to_numpy(), 0.0
     experiment, hours = frame.experiment.cat.codes.to_numpy(), frame.hours_post_infection.to_numpy()
     for number, rows in enumerate(batches):

@@ -50,7 +50,7 @@ def make_cells(n_cells: int, n_experiments: int, n_conditions: int) -> CellTable
 
 
 def make_work(seconds: float) -> Any:
-    """A function that computes for about so long, on one core."""
+    """Return a function that computes for about so long, on one core."""
     matrix = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
     start, n = time.perf_counter(), 0
     while time.perf_counter() - start < 0.5:

@@ -41,7 +41,7 @@ STRATEGIES: Mapping[str, Mapping[str, Axis]] = {
 
 
 def load(*overrides: str) -> Patches:
-    """The data of a config, as scripts/train.py has them."""
+    """Return the data of a config, as scripts/train.py has them."""
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         return instantiate(hydra.compose("train", list(overrides)).data)
 
@@ -54,7 +54,7 @@ class Stores:
         self.arrays: list[Any] = [zarr.open_array(field.store, path=field.array, mode="r") for field in self.fields]
 
     def one_by_one(self, rows: np.ndarray) -> np.ndarray:
-        """(a) Every patch from the store."""
+        """Read every patch from the store (a)."""
         out = np.empty((len(rows), *self.shape), np.float32)
         for i, (number, t, *corner) in enumerate(self.place[rows].tolist()):
             at = tuple(slice(start, start + n) for start, n in zip(corner, self.shape[1:], strict=True))

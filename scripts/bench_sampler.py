@@ -86,7 +86,7 @@ def per_batch(batches: Iterator[object], seconds: float = 1.0, chunk: int = 200)
 
 
 def plain(frame: pd.DataFrame, axes: dict[str, Axis]) -> Iterator[np.ndarray]:
-    """The same cascade as one would write it in numpy: boolean masks, then a choice in every pool."""
+    """Return the same cascade as one would write it in numpy: boolean masks, then a choice in every pool."""
     rng = np.random.default_rng(0)
     experiment, condition = frame.experiment.cat.codes.to_numpy(), frame.condition.cat.codes.to_numpy()
     hours = frame.hours_post_infection.to_numpy()

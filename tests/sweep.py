@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from cellcohort.composition.log import Ledger
+from cellcohort.composition.log import CompositionLog
 from cellcohort.runtime.run import strategy
 
 LABELS = {"experiment": ["a", "b"], "condition": ["dead", "alive"]}
@@ -85,10 +85,10 @@ def write_composition(directory: Path, steps: int, seed: int, cells: int = 100) 
         "shortfall",
     ]
     about = {"batch_size": 8, "world_size": 1, "cells": cells, "labels": LABELS, "axes": {}, "seed": seed}
-    ledger = Ledger(directory, names, about)
+    log = CompositionLog(directory, names, about)
     numbers = rng.uniform(0.4, 0.6, size=(steps, 2, len(names)))
-    ledger.add(0, 0, list(range(steps)), [["a", "a"]] * steps, numbers)
-    ledger.close()
+    log.add(0, 0, list(range(steps)), [["a", "a"]] * steps, numbers)
+    log.close()
 
 
 def write_embeddings(directory: Path, seed: int, n: int = 60) -> None:

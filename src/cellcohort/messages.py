@@ -10,14 +10,14 @@ import numpy as np
 
 
 def listed(names: Iterable[Any], most: int = 20, show: Callable[[Any], str] = str, separator: str = ", ") -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     names = list(names)
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""
     return separator.join(map(show, names[:most])) + rest
 
 
 def several(n: int, what: str, plural: str | None = None) -> str:
-    """A number and what it counts, such as ``1 track``, ``1,936 tracks``, ``2 batches``, ``4 epochs`` or ``0 copies``.
+    """Return a number and what it counts, such as ``1 track``, ``1,936 tracks``, ``2 batches`` or ``0 copies``.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def several(n: int, what: str, plural: str | None = None) -> str:
 
 
 def plural_of(word: str) -> str:
-    """The plural of an English noun that is spelled by rule, such as ``batches``, ``epochs`` or ``copies``."""
+    """Return the plural of an English noun that is spelled by rule, such as ``batches``, ``epochs`` or ``copies``."""
     if word.endswith(("s", "x", "z", "sh", "ch")) and not word.endswith("poch"):
         return f"{word}es"
     if word.endswith("y") and word[-2:-1] not in "aeiou":
@@ -66,7 +66,7 @@ def _number(label: Any) -> float | None:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The options that are not the same: ``seed: 0 -> 1, together: null -> track``; empty where all are.
+    """Return the options that are not the same: ``seed: 0 -> 1, together: null -> track``; empty where all are.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def _said(options: Mapping[str, Any], key: str) -> str:
 
 
 def whole_number(option: str, value: Any, least: int) -> int:
-    """The value of an option that is a whole number.
+    """Return the value of an option that is a whole number.
 
     Raises
     ------

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import override
 
 MOVED = {
     "chunked_loader": "loading.chunks",
@@ -30,14 +31,15 @@ MOVED = {
 class MovedModules(MetaPathFinder, Loader):
     """Find modules by the names that they had in version 0.1.0, with a warning that gives the new name."""
 
+    @override
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module that has moved; None for any other."""
+        """Return the spec of a module that has moved; None for any other."""
         return None if _new_name(fullname) is None else ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module that took the place of the one named, which is loaded under its new name."""
+        """Return the module that took the place of the one named, which is loaded under its new name."""
         new = _new_name(spec.name)
         warnings.warn(f"the module {spec.name} is now {new}; import it from there.", DeprecationWarning, stacklevel=2)
         module = importlib.import_module(str(new))
@@ -56,7 +58,7 @@ def find_moved_modules() -> None:
 
 
 def _new_name(fullname: str) -> str | None:
-    """The new name of a module that has moved, or of one in a package that has; None for any other."""
+    """Return the new name of a module that has moved, or of one in a package that has; None for any other."""
     package, _, name = fullname.partition(".")
     head, _, tail = name.partition(".")
     if package != __package__ or head not in MOVED:

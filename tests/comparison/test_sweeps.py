@@ -17,7 +17,7 @@ import yaml
 from hydra.core.utils import JobReturn, JobStatus
 
 import wandb_file
-from cellcohort.composition.log import Ledger, read_about
+from cellcohort.composition.log import CompositionLog, read_about
 from cellcohort.runtime.run import Run
 from hydra_plugins.cellcohort_sweeps.sweeper import Job, launched
 
@@ -107,9 +107,9 @@ def finished_with(sweep: Path, world_size: int) -> None:
     """A finished job of a sweep that ran in so many processes."""
     directory = sweep / "random-s9"
     directory.mkdir(parents=True)
-    ledger = Ledger(directory, [], {"world_size": world_size})
-    ledger.add(0, 0, [0], [[None] * 2], np.zeros((1, 2, 0)))
-    ledger.close()
+    log = CompositionLog(directory, [], {"world_size": world_size})
+    log.add(0, 0, [0], [[None] * 2], np.zeros((1, 2, 0)))
+    log.close()
     (directory / "finished").write_text("a digest")
 
 

@@ -8,15 +8,15 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from cellcohort.composition.log import Ledger, read_composition
+from cellcohort.composition.log import CompositionLog, read_composition
 
 NAMES = ["experiment/share/A", "duplicates"]
 
 
-def fill(ledger: Ledger, epoch: int, steps: range, n_ranks: int = 2, value: float = 0.0) -> None:
+def fill(log: CompositionLog, epoch: int, steps: range, n_ranks: int = 2, value: float = 0.0) -> None:
     numbers = np.arange(2.0 * (n_ranks + 1)).reshape(-1, 2) + 100 * np.array(steps)[:, None, None] + value
     groups = [["A", "B", None][: n_ranks + 1]] * len(steps)
-    ledger.add(epoch, steps[0], [epoch * 10 + step for step in steps], groups, numbers)
+    log.add(epoch, steps[0], [epoch * 10 + step for step in steps], groups, numbers)
 
 
 def places(frame: pd.DataFrame) -> list[tuple[int, int, int]]:
@@ -24,11 +24,11 @@ def places(frame: pd.DataFrame) -> list[tuple[int, int, int]]:
 
 
 def test_one_row_per_epoch_step_and_rank(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path, NAMES, {"batch_size": 32, "labels": {"experiment": ["A", 7]}})
-    fill(ledger, 0, range(3))
-    ledger.flush()
-    fill(ledger, 1, range(2))
-    ledger.close()
+    log = CompositionLog(tmp_path, NAMES, {"batch_size": 32, "labels": {"experiment": ["A", 7]}})
+    fill(log, 0, range(3))
+    log.flush()
+    fill(log, 1, range(2))
+    log.close()
     frame = pd.read_parquet(tmp_path / "composition.parquet")
     assert places(frame) == [(e, s, r) for e, n in ((0, 3), (1, 2)) for s in range(n) for r in (-1, 0, 1)]
     assert list(frame.columns) == ["epoch", "step", "global_step", "rank", "group", *NAMES]
@@ -42,7 +42,7 @@ def test_one_row_per_epoch_step_and_rank(tmp_path: Path) -> None:
 
 
 def test_what_was_flushed_outlives_a_killed_process_and_the_next_run_takes_it_over(tmp_path: Path) -> None:
-    killed = Ledger(tmp_path, NAMES, {})
+    killed = CompositionLog(tmp_path, NAMES, {})
     for epoch in range(30):  # some of them are not joined yet
         fill(killed, epoch, range(2))
         killed.flush()
@@ -52,7 +52,7 @@ def test_what_was_flushed_outlives_a_killed_process_and_the_next_run_takes_it_ov
     before = read_composition(tmp_path)
     assert places(before) == [(e, s, r) for e in range(30) for s in range(2) for r in (-1, 0, 1)]
 
-    resumed = Ledger(tmp_path, NAMES, {})
+    resumed = CompositionLog(tmp_path, NAMES, {})
     fill(resumed, 29, range(1, 2), value=5000)
     fill(resumed, 30, range(2))
     resumed.close()
@@ -64,10 +64,10 @@ def test_what_was_flushed_outlives_a_killed_process_and_the_next_run_takes_it_ov
 
 
 def test_a_step_done_again_by_fewer_ranks_leaves_no_row_of_the_others(tmp_path: Path) -> None:
-    first = Ledger(tmp_path, NAMES, {})
+    first = CompositionLog(tmp_path, NAMES, {})
     fill(first, 0, range(2), n_ranks=2)
     first.close()
-    second = Ledger(tmp_path, [*NAMES, "coverage"], {})
+    second = CompositionLog(tmp_path, [*NAMES, "coverage"], {})
     second.add(0, 1, [1], [["A", None]], np.zeros((1, 2, 3)))
     second.close()
     frame = read_composition(tmp_path)
@@ -77,15 +77,15 @@ def test_a_step_done_again_by_fewer_ranks_leaves_no_row_of_the_others(tmp_path: 
 
 def test_a_long_epoch_is_put_down_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cellcohort.composition.log.STEPS_IN_MEMORY", 4)
-    ledger = Ledger(tmp_path, NAMES, {})
+    log = CompositionLog(tmp_path, NAMES, {})
     for step in range(9):
-        fill(ledger, 0, range(step, step + 1))
+        fill(log, 0, range(step, step + 1))
     assert read_composition(tmp_path)["step"].max() == 7
-    ledger.close()
+    log.close()
     assert read_composition(tmp_path)["step"].max() == 8
 
 
 def test_a_directory_without_composition_is_told(tmp_path: Path) -> None:
-    Ledger(tmp_path, NAMES, {}).close()
+    CompositionLog(tmp_path, NAMES, {}).close()
     with pytest.raises(FileNotFoundError, match=r"no composition\.parquet"):
         read_composition(tmp_path)

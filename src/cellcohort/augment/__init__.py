@@ -1,2 +1,4 @@
-"""Augmentation of whole batches where the model is: functions of (inputs, key), see
-cellcohort.datasets.protocol.Views."""
+"""Augmentation of whole batches on the device of the model.
+
+Each is a function of (inputs, key); see :class:`cellcohort.datasets.protocol.Views`.
+"""

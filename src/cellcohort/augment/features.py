@@ -20,7 +20,7 @@ def draws(key: tuple[int, ...], rows: np.ndarray, count: int) -> np.ndarray:
 
 
 def _normals(key: tuple[int, ...], rows: np.ndarray, count: int) -> np.ndarray:
-    """Standard normal numbers by the Box-Muller transform, float32 (n_rows, count)."""
+    """Return standard normal numbers by the Box-Muller transform, float32 (n_rows, count)."""
     half = (count + 1) // 2
     u = (1.0 - draws(key, rows, 2 * half)).astype(np.float32)  # above 0, so that its log is finite
     radius, angle = np.sqrt(np.float32(-2.0) * np.log(u[:, :half])), np.float32(2.0 * np.pi) * u[:, half:]

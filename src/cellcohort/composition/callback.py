@@ -1,21 +1,21 @@
-"""The callback that tells, step by step, what the batches of a training run hold."""
+"""The callback that logs, step by step, what the batches of a training run hold."""
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, override
 
 import lightning
 import numpy as np
 import torch
 from lightning.pytorch.loggers import Logger, WandbLogger
 
-from cellcohort.composition.log import Ledger
+from cellcohort.composition.log import CompositionLog
 from cellcohort.composition.meter import StepMeter
 from cellcohort.sampling import BatchSampler
 
-MOST_NOTED = 100  # batches that wait to be measured, where the trainer logs more seldom than that
+MOST_PENDING = 100  # batches pending at most, where the trainer logs less often
 REMEDY = (
     "Make the loader with the sampler that CompositionLogger has as its batch_sampler, and let nothing replace or "
     "reorder it (trainer.use_distributed_sampler=false)."
@@ -23,10 +23,10 @@ REMEDY = (
 
 
 class CompositionLogger(lightning.Callback):
-    """Log what every training batch holds against what was asked, and keep it all in the run directory.
+    """Log what every training batch holds against what the axes ask, and store it in the run directory.
 
-    Batches are a pure function of the sampler, so rank 0 knows what every rank holds without asking.
-    Every rank checks that its loader delivers just these cells, and stops the run if not.
+    Batches are a pure function of the sampler, so rank 0 computes what every rank holds without communication.
+    Every rank checks that its loader delivers exactly these cells, and stops the run if not.
 
     The numbers are those that :mod:`cellcohort.composition.meter` lists. The trainer's loggers receive
     them as ``composition/global/<name>`` for the global batch and, with more than one rank,
@@ -53,10 +53,10 @@ class CompositionLogger(lightning.Callback):
 
     Notes
     -----
-    The first batch of an epoch is dealt with before the model sees it; later ones are noted, and
-    dealt with together every ``trainer.log_every_n_steps`` steps and before every validation. That
-    costs a fraction of what it would one by one. Each row is logged under its own step; W&B, whose
-    client takes longer for a row than all the measuring, gets them on a thread during the next step.
+    The first batch of an epoch is measured before the model sees it. Later ones are pending until they
+    are measured together, every ``trainer.log_every_n_steps`` steps and before every validation, which
+    costs a fraction of measuring them one by one. Each row is logged under its own step. W&B's client
+    takes longer for a row than the measurement does, so a thread logs to it during the next step.
     """
 
     def __init__(self, sampler: BatchSampler, run_dir: str | os.PathLike[str], every_n_steps: int = 1) -> None:
@@ -64,26 +64,28 @@ class CompositionLogger(lightning.Callback):
             raise ValueError(f"every_n_steps={every_n_steps} is out of range; use 1 to log every step.")
         self._sampler, self._run_dir, self._every = sampler, run_dir, every_n_steps
         self._last: tuple[int, int] | None = None
-        self._noted: list[tuple[int, int, int, torch.Tensor]] = []
+        self._pending: list[tuple[int, int, int, torch.Tensor]] = []
         self._steps: StepMeter | None = None
-        self._ledger: Ledger | None = None
+        self._log: CompositionLog | None = None
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
 
+    @override
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Open the ledger on rank 0."""
-        self._last, self._noted = None, []
+        """Open the log of composition on rank 0."""
+        self._last, self._pending = None, []
         if trainer.global_rank == 0:
             self._steps = StepMeter(self._sampler)
-            self._ledger = Ledger(self._run_dir, self._steps.names, self._about(self._steps))
+            self._log = CompositionLog(self._run_dir, self._steps.names, self._about(self._steps))
             self._keys = self._fixed_keys(self._steps)
             self._writer = ThreadPoolExecutor(1, "composition")
 
+    @override
     def on_train_batch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Note which batch was delivered, made sure to be the next one."""
-        epoch, step, delivered = _told(batch)
+        """Record which batch was delivered; raise if it is not the next one."""
+        epoch, step, delivered = _place_of(batch)
         if self._last is not None:
             last_epoch, last_step = self._last
             if not ((epoch, step) == (last_epoch, last_step + 1) or (epoch > last_epoch and step == 0)):
@@ -93,70 +95,75 @@ class CompositionLogger(lightning.Callback):
                 )
         begins = self._last is None or epoch != self._last[0]
         if begins:
-            self._settle(trainer)
+            self._log_pending(trainer)
         self._last = epoch, step
-        self._noted.append((epoch, step, trainer.global_step, delivered))
-        if begins or len(self._noted) >= MOST_NOTED:
-            self._settle(trainer)
+        self._pending.append((epoch, step, trainer.global_step, delivered))
+        if begins or len(self._pending) >= MOST_PENDING:
+            self._log_pending(trainer)
 
+    @override
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Settle what was noted if the next step is one that others log: so the steps of a log never go back."""
+        """Log the pending batches before a step at which others log, so that logged steps never decrease."""
         self._wait()
         interval: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if interval and (trainer.global_step + 1) % interval == 0:
-            self._settle(trainer)
+            self._log_pending(trainer)
 
+    @override
     def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Settle what was noted before the validation logs its results."""
-        self._settle(trainer)
+        """Log the pending batches before validation logs its results."""
+        self._log_pending(trainer)
         self._wait()
 
+    @override
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Settle what was noted, and put the rows of the epoch down."""
-        self._settle(trainer)
-        if self._ledger is not None:
-            self._ledger.flush()
+        """Log the pending batches and write the rows of the epoch."""
+        self._log_pending(trainer)
+        if self._log is not None:
+            self._log.flush()
         self._wait()
 
+    @override
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Leave a whole file."""
+        """Complete the file."""
         self._close(trainer)
 
+    @override
     def on_exception(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
     ) -> None:
-        """Leave a whole file of what was done."""
+        """Complete the file with the batches so far."""
         self._close(trainer)
 
     def _close(self, trainer: lightning.Trainer) -> None:
         try:
-            self._settle(trainer)
+            self._log_pending(trainer)
         finally:
-            ledger, self._ledger, self._steps = self._ledger, None, None
-            if ledger is not None:
-                ledger.close()
+            log, self._log, self._steps = self._log, None, None
+            if log is not None:
+                log.close()
             if self._writer is not None:
                 self._writer.shutdown()
             self._wait()
 
-    def _settle(self, trainer: lightning.Trainer) -> None:
-        """Check the cells of the batches that were noted; on rank 0, measure, keep and log what all ranks held."""
-        noted, self._noted = self._noted, []
-        if not noted:
+    def _log_pending(self, trainer: lightning.Trainer) -> None:
+        """Check the cells of the pending batches; on rank 0, measure, store and log what all ranks held."""
+        pending, self._pending = self._pending, []
+        if not pending:
             return
-        epoch, first, _, _ = noted[0]
-        if self._steps is None or self._ledger is None:
-            for _, step, _, delivered in noted:
+        epoch, first, _, _ = pending[0]
+        if self._steps is None or self._log is None:
+            for _, step, _, delivered in pending:
                 self._check(epoch, step, delivered, self._sampler.batch(epoch, step))
             return
-        positions = self._steps.positions(epoch, first, len(noted))
-        for chosen, (_, step, _, delivered) in zip(positions[:, self._sampler.rank], noted, strict=True):
+        positions = self._steps.positions(epoch, first, len(pending))
+        for chosen, (_, step, _, delivered) in zip(positions[:, self._sampler.rank], pending, strict=True):
             self._check(epoch, step, delivered, chosen)
         numbers, groups = self._steps.measure(epoch, first, positions)
-        global_steps = [global_step for _, _, global_step, _ in noted]
-        self._ledger.add(epoch, first, global_steps, groups, numbers)
+        global_steps = [global_step for _, _, global_step, _ in pending]
+        self._log.add(epoch, first, global_steps, groups, numbers)
         rows: list[tuple[dict[str, float], int]] = []
         for values, global_step in zip(numbers, global_steps, strict=True):
             if global_step % self._every == 0:
@@ -171,13 +178,13 @@ class CompositionLogger(lightning.Callback):
             self._writing = self._writer.submit(_log, slow, rows)
 
     def _wait(self) -> None:
-        """Wait for the thread that logs, and raise what it met with."""
+        """Wait for the logging thread and raise its error, if any."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
-    def _check(self, epoch: int, step: int, noted: torch.Tensor, chosen: np.ndarray) -> None:
-        delivered = noted.cpu().numpy()
+    def _check(self, epoch: int, step: int, positions: torch.Tensor, chosen: np.ndarray) -> None:
+        delivered = positions.cpu().numpy()
         if not np.array_equal(chosen, delivered):
             strange = np.setdiff1d(delivered, chosen)
             what = f"{len(strange)} that were not chosen, such as {strange[0]}" if len(strange) else "in another order"
@@ -187,7 +194,7 @@ class CompositionLogger(lightning.Callback):
             )
 
     def _fixed_keys(self, steps: StepMeter) -> dict[int, tuple[list[str], list[int]]]:
-        """For each row that is logged, its keys and where their numbers are."""
+        """Return, for each logged row, its keys and the places of their numbers."""
         places = [i for i, name in enumerate(steps.names) if name not in steps.meter.details]
         rows = {-1: ("global", places)}
         if self._sampler.world_size > 1:
@@ -217,13 +224,13 @@ def _log(loggers: list[Logger], rows: list[tuple[dict[str, float], int]]) -> Non
             logger.log_metrics(row, step)
 
 
-def _told(batch: Any) -> tuple[int, int, torch.Tensor]:
-    """Epoch, step and cells, as a batch tells them."""
+def _place_of(batch: Any) -> tuple[int, int, torch.Tensor]:
+    """Return epoch, step and positions of a batch."""
     try:
         meta = batch["meta"]
         return int(meta["epoch"]), int(meta["step"]), meta["position"]
     except (KeyError, TypeError, IndexError) as error:
         raise RuntimeError(
-            "the batches of the loader do not tell their cells: batch['meta'] needs 'position', 'epoch' and 'step'. "
+            "the batches of the loader do not name their cells: batch['meta'] needs 'position', 'epoch' and 'step'. "
             "Use cellcohort.loading.rows.make_loader, or train without CompositionLogger."
         ) from error

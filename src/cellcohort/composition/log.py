@@ -18,12 +18,12 @@ STEPS_IN_MEMORY = 1000
 GLOBAL = -1  # the "rank" of the global batch
 
 
-class Ledger:
-    """Collects rows in memory, puts them down in parts, and joins the parts to one table.
+class CompositionLog:
+    """Buffers rows, writes them in parts, and joins the parts to one table.
 
-    What was put down stays whatever happens to the process: parts lie beside the table, in
-    ``composition.parts``, until they are joined to it, and no file is ever half written. A run that
-    is resumed in the same directory adds to the table; a step done again replaces what it left.
+    Rows that were written survive the end of the process: parts are kept beside the table, in
+    ``composition.parts``, until they are joined to it, and every file is written whole. A run that
+    is resumed in the same directory adds to the table; a step done again replaces its earlier rows.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Ledger:
     names : sequence of str
         Names of the numbers in a row.
     about : dict
-        What to keep with the table, as JSON under the key ``cellcohort`` of its metadata.
+        Stored with the table, as JSON under the key ``cellcohort`` of its metadata.
     """
 
     def __init__(self, directory: str | os.PathLike[str], names: Sequence[str], about: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ class Ledger:
     def add(
         self, epoch: int, step: int, global_steps: Sequence[int], groups: Sequence[Sequence[Any]], numbers: np.ndarray
     ) -> None:
-        """Take down steps that follow each other.
+        """Add consecutive steps.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class Ledger:
             self.flush()
 
     def flush(self) -> None:
-        """Put down the rows in memory; join the parts whenever the table would double by it."""
+        """Write the rows in memory; join the parts whenever that doubles the table."""
         if self._blocks:
             part = self._as_table()
             _write(part, _parts_of(self._directory) / f"{self._part:06d}.parquet")
@@ -78,7 +78,7 @@ class Ledger:
             self._join()
 
     def close(self) -> None:
-        """Put down what is left, and leave one whole table."""
+        """Write the remaining rows and leave one table."""
         self.flush()
         self._join()
         shutil.rmtree(_parts_of(self._directory))
@@ -112,7 +112,7 @@ class Ledger:
 
 
 def read_composition(directory: str | os.PathLike[str]) -> pd.DataFrame:
-    """The composition of every batch of a run, also of one that still runs or was killed.
+    """Return the composition of every batch of a run, also of one that still runs or was killed.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def read_composition(directory: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def read_about(directory: str | os.PathLike[str]) -> dict[str, Any]:
-    """What is kept with the composition of a run: its batch size, world size, axes, cells and labels.
+    """Return what is kept with the composition of a run: its batch size, world size, axes, cells and labels.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def _parts(directory: Path) -> list[Path]:
 
 
 def _files(directory: Path) -> list[Path]:
-    """The table, if there is one, and its parts, oldest first."""
+    """Return the table, if there is one, and its parts, oldest first."""
     table = _table_of(directory)
     return ([table] if table.exists() else []) + _parts(directory)
 
@@ -166,14 +166,14 @@ def _files_there(directory: str | os.PathLike[str]) -> list[Path]:
     files = _files(Path(directory))
     if not files:
         raise FileNotFoundError(
-            f"{directory} has no {_table_of(Path(directory)).name}: no training step was recorded there yet. "
+            f"{directory} has no {_table_of(Path(directory)).name}: no training step was logged there yet. "
             "Give the directory that train.py printed as `run:`."
         )
     return files
 
 
 def _gather(files: list[Path]) -> pa.Table:
-    """Files as one table, in which the newest rows of each step count."""
+    """Return files as one table with the newest rows of each step."""
     tables = [pq.read_table(path) for path in files]
     whole = pa.concat_tables(tables, promote_options="default")
     key = pd.DataFrame({name: whole[name].to_numpy() for name in ("epoch", "step", "rank")})

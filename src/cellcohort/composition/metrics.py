@@ -54,7 +54,7 @@ class Metric(Protocol):
         ...
 
     def measure(self, steps: Steps, out: np.ndarray) -> None:
-        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names)."""
+        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names), the global batch last."""
         ...
 
 
@@ -93,6 +93,7 @@ class LabelMetrics:
         return _count(self._codes, positions, len(self._table))
 
     def measure(self, steps: Steps, out: np.ndarray) -> None:
+        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names), the global batch last."""
         counts = steps.counts[self._title]
         if self._key is None:
             wanted = np.broadcast_to(self._table, counts.shape)
@@ -118,6 +119,7 @@ class Leak:
         self._codes = column.codes
 
     def measure(self, steps: Steps, out: np.ndarray) -> None:
+        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names), the global batch last."""
         primary = np.array([[one.experiment for one in ranks] for ranks in steps.asked])
         counts = _count_others(self._codes, steps.positions, primary)
         _against(np.array([[one.leaky for one in ranks] for ranks in steps.asked]), counts, steps.joint, out)
@@ -133,6 +135,7 @@ class TimeWindow:
         self._hours = hours
 
     def measure(self, steps: Steps, out: np.ndarray) -> None:
+        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names), the global batch last."""
         asked = [[(one.inside, one.focal_hours, one.window_hours) for one in ranks] for ranks in steps.asked]
         inside, focal, width = np.moveaxis(np.array(asked), 2, 0)
         _against(inside, _count_near(self._hours, steps.positions, focal, width + TOLERANCE), steps.joint, out)
@@ -147,6 +150,7 @@ class Duplicates:
     details: Sequence[str] = ()
 
     def measure(self, steps: Steps, out: np.ndarray) -> None:
+        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names), the global batch last."""
         out[:, :, 0] = count_repeats(steps.positions)[:, :, 0]
 
 
@@ -160,6 +164,7 @@ class SameTrack:
         self._codes = column.codes
 
     def measure(self, steps: Steps, out: np.ndarray) -> None:
+        """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names), the global batch last."""
         out[:, :, 0] = count_repeats(self._codes[steps.positions])[:, :, 1]
 
 

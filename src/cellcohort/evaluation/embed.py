@@ -73,7 +73,7 @@ def represented_pairs(
 
 
 def untrained(module: ContrastiveModule) -> ContrastiveModule:
-    """The module as it was before training: the same config, seed and standardisation of the inputs."""
+    """Return the module as it was before training: the same config, seed and standardisation of the inputs."""
     fresh = ContrastiveModule(**module.hparams)
     fresh.mean.copy_(module.mean)
     fresh.std.copy_(module.std)
@@ -81,7 +81,7 @@ def untrained(module: ContrastiveModule) -> ContrastiveModule:
 
 
 def flattened(inputs: Tensor) -> Tensor:
-    """What was recorded of cells as vectors; images are averaged over an 8 x 8 grid of Y and X, and over Z."""
+    """Return what was recorded of cells as vectors; images are averaged over an 8 x 8 grid of Y and X, and over Z."""
     if inputs.dim() == 4:  # cells, channels, Y, X
         inputs = functional.adaptive_avg_pool2d(inputs, (GRID, GRID))
     elif inputs.dim() == 5:  # cells, channels, Z, Y, X

@@ -32,7 +32,7 @@ def uniformity(inputs: np.ndarray) -> float:
 
 
 def effective_rank(inputs: np.ndarray) -> float:
-    """Number of directions that a representation fills (Roy and Vetterli 2007): exp of the entropy of its spectrum.
+    """Return how many directions a representation fills (Roy and Vetterli 2007): exp of its spectral entropy.
 
     Between 1, where all cells lie on one line or in one point (collapse), and dim.
 

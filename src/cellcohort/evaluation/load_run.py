@@ -111,7 +111,7 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last") -> Loa
 
 
 def unknown(config: DictConfig) -> list[str]:
-    """What a config asks for that this version does not have: classes, functions and their options."""
+    """Return what a config asks for that this version does not have: classes, functions and their options."""
     return [
         stranger
         for path, node in _nodes(config)

@@ -43,7 +43,7 @@ def ilisi(inputs: np.ndarray, experiment: np.ndarray) -> float:
 
 
 def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score]:
-    """The :func:`ilisi` of held-out cells, as many of each experiment, up to `most` in all.
+    """Return the :func:`ilisi` of held-out cells, as many of each experiment, up to `most` in all.
 
     One cell stands for each group of near-copies, such as the frames of a track, which are each other's neighbours
     however well experiments are mixed; the mean over up to five draws of that cell.
@@ -102,7 +102,7 @@ class Mmd:
         self._sizes = member.sum(0)
 
     def between(self, experiments: np.ndarray) -> np.ndarray:
-        """The estimates between all pairs of experiments, for many ways of dealing groups out to experiments at once.
+        """Return the estimates between all pairs of experiments, for many assignments of groups to experiments.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class Mmd:
         return means[:, one, one] + means[:, other, other] - 2 * means[:, one, other]
 
     def __call__(self, one: np.ndarray, other: np.ndarray) -> float:
-        """The estimate between two disjoint sets of groups, bool (n_groups,) each; at least two groups in each."""
+        """Return the estimate between two disjoint sets of at least two groups, bool (n_groups,) each."""
         return float(self.between(np.where(one, 0, np.where(other, 1, -1))[None])[0, 0])
 
 
@@ -141,7 +141,7 @@ class _Stratum:
     experiment: np.ndarray
 
     def shuffled(self, keys: Sequence[np.uint64]) -> np.ndarray:
-        """The experiments of the groups, dealt out anew among those that are compared, (n_keys, n_groups)."""
+        """Return the experiments of the groups, dealt out anew among those that are compared, (n_keys, n_groups)."""
         tested = np.flatnonzero(self.experiment >= 0)
         moved = np.tile(self.experiment, (len(keys), 1))
         for row, key in zip(moved, keys, strict=True):
@@ -151,7 +151,7 @@ class _Stratum:
 
 
 def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, most: int = 3000) -> list[Score]:
-    """The :class:`Mmd` between experiments, of cells of the same condition, and its permutation p.
+    """Return the :class:`Mmd` between experiments, of cells of the same condition, and its permutation p.
 
     The mean over conditions and pairs of experiments. For p, whole groups change their experiment at
     random within their condition: the share of permutations, the data among them, whose mean is as
@@ -195,7 +195,7 @@ def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, mos
 def _strata(
     inputs: np.ndarray, held: Held, rows: np.ndarray, width: float
 ) -> tuple[list[_Stratum], int, list[str]]:  # fmt: skip
-    """The conditions that two experiments share, the cells in them, and what is too little to compare."""
+    """Return the conditions that two experiments share, the cells in them, and what is too little to compare."""
     group, experiment = held.group[rows], held.experiment
     condition = held.condition or Column("condition", np.zeros(len(held.cells), np.int8), ("all cells",))
     strata, n, left_out = [], 0, []

@@ -38,11 +38,18 @@ class Classifier(Protocol):
 
     def __call__(
         self, inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, copies: np.ndarray | None = None
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """Return the labels of `others`, int (m,)."""
+        ...
 
 
-def linear(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, copies: np.ndarray | None = None) -> np.ndarray:
-    """Labels of `others` by logistic regression, the linear probe of Alain and Bengio (2016).
+def linear(
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    others: np.ndarray,
+    copies: np.ndarray | None = None,  # noqa: ARG001  # part of the protocol
+) -> np.ndarray:
+    """Return the labels of `others` by logistic regression, the linear probe of Alain and Bengio (2016).
 
     Inputs are standardised over the cells that it is fitted on, and classes have the same weight however many
     cells they have.
@@ -239,7 +246,7 @@ def _holds_one_each(experiment: np.ndarray, condition: np.ndarray) -> bool:
 
 
 def _not_apart(held: Held, condition: np.ndarray) -> str:
-    """What to note where each sample, such as a well, has one condition and cells on both sides of the split."""
+    """Return what to note where each sample, such as a well, has one condition and cells on both sides of the split."""
     for name in held.cells.column_names:
         if not SAMPLE_COLUMNS.fullmatch(name):
             continue

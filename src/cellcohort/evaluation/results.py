@@ -63,7 +63,7 @@ class Results:
             logger.save()
 
     def text(self) -> str:
-        """The scores as a table, one column per representation, and below it the notes."""
+        """Return the scores as a table, one column per representation, and below it the notes."""
         representations = list(dict.fromkeys(self.scores["representation"]))
         rows, notes = [], []
         for name, own in self.scores.groupby("score", sort=False):
@@ -79,13 +79,13 @@ class Results:
 
 
 def score_table(found: Mapping[str, Sequence[Score]]) -> pd.DataFrame:
-    """The scores of several representations, as :class:`Results` has them."""
+    """Return the scores of several representations, as :class:`Results` has them."""
     rows = [{"representation": name, **asdict(score)} for name, scores in found.items() for score in scores]
     return pd.DataFrame(rows).rename(columns={"name": "score"})[COLUMNS]
 
 
 def embedding_table(cells: CellTable, training: np.ndarray, embedding: np.ndarray) -> pa.Table:
-    """The embeddings of all cells with their labels, as :class:`Results` has them.
+    """Return the embeddings of all cells with their labels, as :class:`Results` has them.
 
     Parameters
     ----------

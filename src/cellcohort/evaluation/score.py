@@ -146,6 +146,6 @@ def bootstrap_interval(values: np.ndarray, weights: np.ndarray) -> tuple[float, 
 
 
 def noted(*parts: str, left_out: Sequence[str] = ()) -> str:
-    """The parts of a note that are not empty, and what was left out."""
+    """Return the parts of a note that are not empty, and what was left out."""
     said = [part for part in parts if part]
     return "; ".join([*said, f"left out: {', '.join(left_out)}"] if left_out else said)

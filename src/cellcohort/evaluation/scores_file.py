@@ -58,7 +58,7 @@ RANGES = {  # lowest and highest value that a score can have
 
 
 def score_range(name: str) -> tuple[float, float]:
-    """The lowest and the highest value that a score can have; infinite where there is no bound."""
+    """Return the lowest and the highest value that a score can have; infinite where there is no bound."""
     return next((ends for start, ends in RANGES.items() if name.startswith(start)), (-np.inf, np.inf))
 
 
@@ -73,7 +73,7 @@ def _digest(scores: pd.DataFrame) -> str:
 
 
 def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
-    """The scores in a run directory.
+    """Return the scores in a run directory.
 
     Raises
     ------
@@ -106,6 +106,6 @@ def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def how_scored(scores: pd.DataFrame) -> dict[str, Any]:
-    """The checkpoint that scores are of, and the options of the evaluation, each as ``evaluation.<name>``."""
+    """Return the checkpoint that scores are of, and the options of the evaluation, each as ``evaluation.<name>``."""
     own = {str(name): scores[name].iloc[0] for name in scores if str(name).startswith(HOW)}
     return {f"{HOW}checkpoint": "last"} | own

@@ -53,7 +53,7 @@ def smoothness(inputs: np.ndarray, pairs: np.ndarray, random: np.ndarray) -> flo
 
 
 def smoothness_scores(inputs: np.ndarray, cells: CellTable, pairs: np.ndarray, seed: int) -> list[Score]:
-    """The :func:`smoothness` of held-out tracks against pairs of other tracks of the same experiment.
+    """Return the :func:`smoothness` of held-out tracks against pairs of other tracks of the same experiment.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from torch import nn
 
 
 def checked_patch(encoder: str, shape: Sequence[int], **sizes: int) -> tuple[int, int, int, int]:
-    """The shape of a patch: channels, slices, height and width.
+    """Return the shape of a patch: channels, slices, height and width.
 
     Raises
     ------

@@ -42,7 +42,7 @@ class NTXent(nn.Module):
         self.loss = SupConLoss(temperature=temperature, reducer=MeanReducer())
 
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
-        """The loss, a scalar; 0 when there is no negative, that is, one cell on one rank.
+        """Return the loss, a scalar; 0 when there is no negative, that is, one cell on one rank.
 
         Parameters
         ----------

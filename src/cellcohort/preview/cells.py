@@ -59,7 +59,7 @@ class TrainingCells:
 
 
 def training_cells(config: DictConfig) -> TrainingCells:
-    """The training cells of a config.
+    """Return the training cells of a config.
 
     The module of ``data._target_`` may have a function ``load_cells``, which takes some of the same
     arguments and ``also``, the columns that axes name, and reads no features. Without one the data are
@@ -91,7 +91,7 @@ def training_cells(config: DictConfig) -> TrainingCells:
 
 
 def _columns(axes: Mapping[str, Any]) -> Iterator[str]:
-    """The columns that a config's axes name."""
+    """Return the columns that a config's axes name."""
     for axis in axes.values():
         column = axis.get("column") or ()
         yield from [column] if isinstance(column, str) else column

@@ -98,7 +98,7 @@ def legend_names(names: Sequence[str], most: int = 16) -> tuple[list[str], str]:
 
 
 def _common_start(names: Sequence[str]) -> str:
-    """What all names begin with, up to the last character that is no letter or digit."""
+    """Return what all names begin with, up to the last character that is no letter or digit."""
     first, last = min(names), max(names)
     n = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     while n and first[n - 1].isalnum():
@@ -111,7 +111,7 @@ def _height(n_labels: int) -> float:
 
 
 def _shown(shares: LabelShares) -> tuple[np.ndarray, int]:
-    """The labels that panels show, and how many are left out."""
+    """Return the labels that panels show, and how many are left out."""
     codes, rest = both_ends(np.flatnonzero(shares.cells), shares.cells)
     return codes, len(rest)
 
@@ -167,7 +167,7 @@ def _shares(axes: Axes, shares: LabelShares) -> None:
 
 
 def _first_batches(axes: Axes, survey: Survey, shares: LabelShares, palette: int = 0) -> None:
-    """The first batches, one bar each; the labels with most cells have colours of their own."""
+    """Return the first batches, one bar each; the labels with most cells have colours of their own."""
     n_labels, n, colours = len(shares.cells), len(survey.first_batches), PALETTES[palette % len(PALETTES)]
     counts = np.stack([np.bincount(shares.column.codes[batch], minlength=n_labels) for batch in survey.first_batches])
     present = np.flatnonzero(shares.cells)
@@ -266,7 +266,7 @@ def _ranks(axes: Axes, survey: Survey) -> None:
 
 
 def _strata(survey: Survey) -> tuple[list[str], np.ndarray]:
-    """The strata that the coverage shows, most to least sampled, and shares of their cells by number of draws."""
+    """Return the strata that the coverage shows, most sampled first, and shares of their cells by draws."""
     coverage = survey.coverage
     each, last = coverage.draws_per_cell, len(DRAWS) - 1
     codes, _ = both_ends(np.flatnonzero(coverage.cells), each, 12)
@@ -293,7 +293,7 @@ def _coverage(axes: Axes, survey: Survey) -> None:
 
 
 def _times(axes: Axes, survey: Survey) -> None:
-    """The table's cells, the focal times and the draws over time, as shares of each."""
+    """Return the table's cells, the focal times and the draws over time, as shares of each."""
     axis = next((axis for axis in survey.sampler.axes.values() if isinstance(axis, WindowAxis)), None)
     hours = survey.sampler.cells.hours if axis is None else axis.values(survey.sampler.cells)
     if hours is None or len(known := np.flatnonzero(~np.isnan(hours))) == 0:

@@ -113,6 +113,6 @@ class LabelShares:
 
 
 def _sum_rows(counts: sparse.csr_array, group: np.ndarray, n_groups: int) -> sparse.csr_array:
-    """Sums of the rows of each group, shape (n_groups, n_labels)."""
+    """Return sums of the rows of each group, shape (n_groups, n_labels)."""
     n = len(group)
     return sparse.csr_array((np.ones(n, np.int64), (group, np.arange(n))), (n_groups, n)) @ counts

@@ -110,7 +110,7 @@ def _founders(rng: np.random.Generator, condition: str, n: int, shape: tuple[int
 
 
 def _divide(rng: np.random.Generator, mothers: _Cells, born: int) -> _Cells:
-    """The two daughters of every mother, on both sides of it."""
+    """Return the two daughters of every mother, on both sides of it."""
     cells = mothers.take(np.repeat(np.arange(len(mothers)), 2))
     n = len(cells)
     side = np.tile([1.0, -1.0], n // 2) * 0.8 * RADIUS

@@ -114,7 +114,7 @@ def _uneven(height: int, width: int, vignette: float, tilt: float, direction: fl
 
 @lru_cache
 def _low_pass(shape: tuple[int, int], sigma: float) -> np.ndarray:
-    """A gaussian blur of `sigma` pixels as a factor on the Fourier transform."""
+    """Return a gaussian blur of `sigma` pixels as a factor on the Fourier transform."""
     y, x = fft.fftfreq(shape[0])[:, None], fft.fftfreq(shape[1])
     return np.exp(-2 * (np.pi * sigma) ** 2 * (y**2 + x**2)).astype(np.float32)
 

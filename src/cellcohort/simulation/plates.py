@@ -66,7 +66,7 @@ PLATES = (
 
 
 def screen(path: str | Path, seed: int = 0, founders: int = 16, image_size: int = 256, frames: int = 25) -> Path:
-    """The simulated screen with these options, written if it is not there.
+    """Return the simulated screen with these options, written if it is not there.
 
     It has a directory of its own under `path`, named by a fingerprint of the options and of the code that
     writes it; the directory gets its name when all is in it, so that what has the name is whole.

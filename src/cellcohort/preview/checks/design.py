@@ -76,7 +76,7 @@ def confounded(survey: Survey) -> Iterator[Finding]:
 
 
 def _conclusions(experiment: Column, condition: Column) -> str:
-    """What can and cannot be concluded where each experiment has one condition."""
+    """Return what can and cannot be concluded where each experiment has one condition."""
     _, first = np.unique(experiment.codes, return_index=True)
     n = np.bincount(condition.codes[first], minlength=len(condition.labels))
     n = n[n > 0]
