@@ -51,13 +51,17 @@ def test_axes_refuse_bad_values(make: object, message: str) -> None:
     ("axis", "message"),
     [
         (ExperimentAware(weights={"a": 1, "c": 1}), r"names 'c', which no cell has\. The labels .* are 'a', 'b'"),
-        (ExperimentAware(weights={"a": 1}), r"weights says nothing of 'b'"),
+        (ExperimentAware(weights={"a": 1}), r"weights does not name 'b'"),
         (ExperimentAware(weights={"a": 1, "b": -1}), r"found \{'b': -1\}"),
         (ExperimentAware(weights={"a": 1, "b": float("nan")}), r"found \{'b': nan\}"),
         (ExperimentAware(weights={"a": 1, "b": True}), r"found \{'b': True\}"),
         (ExperimentAware(weights={"a": 0, "b": 0}), r"weights are all 0"),
         (ConditionBalanced(ratio={"mock": 1, "drug": 1, "virus": 1}), r"ratio names 'virus'.*'drug', 'mock'"),
         (ConditionBalanced(ratio={"mock": 0, "drug": 0}), r"ratio are all 0"),
+        (
+            ConditionBalanced(ratio={"mock": 1}),
+            r"ratio gives 1 to 'mock' and does not name 'drug'\. Give shares that sum",
+        ),
         (ConditionBalanced(column="stain"), r"no column 'stain'"),
         (TemporallyEnriched(column="condition"), r"has no numbers"),
         ("temporal", r"is no axis"),
@@ -66,6 +70,16 @@ def test_axes_refuse_bad_values(make: object, message: str) -> None:
 def test_axes_that_do_not_fit_the_table(axis: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BatchSampler(CELLS, {"x": axis}, 10)  # type: ignore[dict-item]
+
+
+def test_conditions_that_are_not_named_share_the_rest_equally() -> None:
+    frame = pd.DataFrame({"condition": ["DMSO"] * 500 + [f"compound{i % 7}" for i in range(700)]})
+    cells = CellTable.from_frame(frame, experiment=None, hours=None)
+    sampler = BatchSampler(cells, {"c": ConditionBalanced(ratio={"DMSO": 0.3})}, 100)
+    held = np.array([np.bincount(cells.column("condition").codes[sampler.batch(0, t)], minlength=8) for t in range(12)])
+    control = cells.column("condition").labels.index("DMSO")
+    assert (held[:, control] == 30).all()
+    assert np.isin(np.delete(held, control, axis=1), (10,)).all()
 
 
 def test_number_and_text_are_different_labels() -> None:

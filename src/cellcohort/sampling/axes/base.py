@@ -88,14 +88,32 @@ class CapAxis(Axis):
         """Cells of one label that a batch may hold."""
 
 
-def weights_by_label(option: str, given: Mapping[Hashable, float], column: Column) -> np.ndarray:
+def weights_by_label(
+    option: str, given: Mapping[Hashable, float], column: Column, *, share_rest: bool = False
+) -> np.ndarray:
     """Turn ``{label: weight}`` into weights in the order of the column's labels.
+
+    Parameters
+    ----------
+    option : str
+        Name of the option, for messages.
+    given : dict of label to float
+        Finite weights >= 0, not all 0.
+    column : Column
+        The column whose labels are weighted.
+    share_rest : bool
+        Allow labels that are not named: the weights are then shares of 1, and these labels get equal parts of what
+        the named ones leave.
+
+    Returns
+    -------
+    numpy.ndarray of float, shape (n_labels,)
+        A label that no cell has gets 0.
 
     Raises
     ------
     ValueError
-        A label without cells is named, a label with cells is not, or a weight is not a finite
-        number >= 0, or all are 0.
+        A label without cells is named, one with cells is not (unless `share_rest`), or a weight is not allowed.
     """
     present = column.present()
     unknown = [label for label in given if label not in present]
@@ -104,17 +122,24 @@ def weights_by_label(option: str, given: Mapping[Hashable, float], column: Colum
             f"{option} names {listed(unknown, show=repr)}, which no cell has. {meant(unknown, present)}"
             f"The labels of {column.name!r} are {listed(present, show=repr)}; correct the name."
         )
-    forgotten = [label for label in present if label not in given]
-    if forgotten:
-        raise ValueError(
-            f"{option} says nothing of {listed(forgotten, show=repr)}; the labels of {column.name!r} are "
-            f"{listed(present, show=repr)}. "
-            "Give every label a value; 0 leaves its cells out."
-        )
     wrong = {label: w for label, w in given.items() if not (_is_number(w) and np.isfinite(w) and w >= 0)}
     if wrong:
         raise ValueError(f"{option} must be finite numbers >= 0, but found {wrong!r}; correct these.")
-    weights = np.array([float(given.get(label, 0.0)) for label in column.labels])
+    rest = [label for label in present if label not in given]
+    left = 1.0 - float(sum(given.values()))
+    if rest and not share_rest:
+        raise ValueError(
+            f"{option} does not name {listed(rest, show=repr)}; the labels of {column.name!r} are "
+            f"{listed(present, show=repr)}. Give every label a value; 0 leaves its cells out."
+        )
+    if rest and left <= 0:
+        raise ValueError(
+            f"{option} gives {1.0 - left:g} to {listed(list(given), show=repr)} and does not name "
+            f"{listed(rest, show=repr)}. Give shares that sum to less than 1, and the labels that are not named have "
+            "equal parts of the rest; or give every label a value."
+        )
+    every = {**dict.fromkeys(rest, left / max(len(rest), 1)), **given}
+    weights = np.array([float(every.get(label, 0.0)) for label in column.labels])
     if not weights.any():
         raise ValueError(f"{option} are all 0, so there is no cell to draw; give at least one label a positive value.")
     return weights

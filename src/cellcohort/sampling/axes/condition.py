@@ -17,7 +17,8 @@ class ConditionBalanced(ShareAxis):
     ----------
     ratio : None or dict of label to float
         Share of each condition, on any scale; None gives all the same. Ratio 0 leaves the cells
-        of a condition out altogether.
+        of a condition out altogether. Where some conditions are not named, the numbers are shares of
+        the batch, and the others have equal parts of the rest: ``{"DMSO": 0.3}``.
     column : str or list of str
         The column (or columns, jointly) to balance.
 
@@ -48,5 +49,5 @@ class ConditionBalanced(ShareAxis):
         if self.ratio is None:
             shares = (column.counts() > 0).astype(float)
         else:
-            shares = weights_by_label("ratio", self.ratio, column)
+            shares = weights_by_label("ratio", self.ratio, column, share_rest=True)
         return shares / shares.sum()
