@@ -273,6 +273,35 @@ def test_flexible_looks_only_at_columns_it_needs() -> None:
         FlexibleBatchSampler(bare, 2)
 
 
+def test_flexible_takes_columns_and_weights_by_the_names_of_viscy() -> None:
+    marker = np.where(np.arange(100) % 2, "GFP", "RFP")
+    frame = FRAME.assign(marker=marker, line="x")
+    flat = FlexibleBatchSampler(
+        frame, 5, batch_group_by=["experiment", "marker"], stratify_by=["condition", "line"], leaky=0.2,
+        group_weights={"a|GFP": 2, "b|RFP": 1},
+    )  # fmt: skip
+    weights = {("a", "GFP"): 2, ("b", "RFP"): 1, ("a", "RFP"): 0, ("b", "GFP"): 0}
+    axes = {
+        "experiment": ExperimentAware(0.2, weights, ["experiment", "marker"]),
+        "condition": ConditionBalanced(column=["condition", "line"]),
+    }
+    assert list(flat) == list(BatchSampler(CellTable.from_frame(frame), axes, 5))
+    groups = {(frame.experiment[i], frame.marker[i]) for batch in flat for i in batch}
+    assert groups == {("a", "GFP"), ("b", "RFP")}
+
+
+def test_flexible_without_groups_or_strata_draws_at_random() -> None:
+    bare = pd.DataFrame({"marker": ["GFP"] * 6})
+    assert sorted(itertools.chain(*FlexibleBatchSampler(bare, 2, batch_group_by=None, stratify_by=None))) == [*range(6)]
+    grouped = FlexibleBatchSampler(FRAME, 10, batch_group_by=None)
+    assert list(grouped) == list(FlexibleBatchSampler(FRAME, 10, experiment_aware=False))
+
+
+def test_flexible_names_groups_that_no_cell_has() -> None:
+    with pytest.raises(ValueError, match=r"group_weights names 'c', which no cell has; the groups are 'a', 'b'\. Corr"):
+        FlexibleBatchSampler(FRAME, 10, group_weights={"a": 1, "c": 1})
+
+
 def test_flexible_drop_last() -> None:
     plain = dict(experiment_aware=False, condition_balanced=False)
     s = FlexibleBatchSampler(FRAME, 30, drop_last=False, **plain)  # type: ignore[arg-type]
@@ -288,6 +317,11 @@ def test_flexible_drop_last() -> None:
         {"experiment_aware": False, "experiment_weights": "uniform"},
         {"condition_balanced": False, "condition_ratio": {"mock": 1}},
         {"temporal_window_hours": 3.0},
+        {"batch_group_by": None, "leaky": 0.1},
+        {"batch_group_by": None, "group_weights": {"a": 1}},
+        {"experiment_aware": False, "batch_group_by": "marker"},
+        {"condition_balanced": False, "stratify_by": ["condition"]},
+        {"stratify_by": None, "condition_ratio": {"mock": 1}},
     ],
 )
 def test_flexible_refuses_options_of_an_axis_that_is_off(idle: dict[str, object]) -> None:

@@ -45,9 +45,16 @@ class Results:
     embeddings: pa.Table
 
     def write(self, directory: str | os.PathLike[str], checkpoint: str = "last") -> None:
-        """Write both files, each whole or not at all, the scores last: where they are, all is done.
+        """Write ``embeddings.parquet`` and then ``scores.csv``, each whole or not at all.
 
-        ``scores.csv`` also says, in columns ``evaluation.<name>``, how it was made: the options and the checkpoint.
+        ``scores.csv`` also holds the options and the checkpoint, in columns ``evaluation.<name>``.
+
+        Parameters
+        ----------
+        directory : path
+            The run directory.
+        checkpoint : str
+            Name of the checkpoint that is scored.
         """
         with whole(Path(directory) / EMBEDDINGS) as beside:
             pq.write_table(self.embeddings, beside, compression="zstd")
@@ -55,7 +62,14 @@ class Results:
         write_scores(self.scores.assign(**how), Path(directory) / SCORES)
 
     def log(self, loggers: Iterable[Logger], step: int) -> None:
-        """Give loggers the scores of the model as ``eval/<score>``, save those that are NaN."""
+        """Log the scores of the model that are not NaN as ``eval/<score>``.
+
+        Parameters
+        ----------
+        loggers : iterable of lightning.pytorch.loggers.Logger
+        step : int
+            Step of the optimizer at the end of training.
+        """
         model = self.scores[(self.scores["representation"] == "model") & self.scores["value"].notna()]
         row = {f"eval/{name}": float(value) for name, value in zip(model["score"], model["value"], strict=True)}
         for logger in loggers:
@@ -63,7 +77,12 @@ class Results:
             logger.save()
 
     def text(self) -> str:
-        """Return the scores as a table, one column per representation, and below it the notes."""
+        """Format the scores as a table with one column per representation, and the notes below it.
+
+        Returns
+        -------
+        str
+        """
         representations = list(dict.fromkeys(self.scores["representation"]))
         rows, notes = [], []
         for name, own in self.scores.groupby("score", sort=False):

@@ -73,7 +73,17 @@ def _digest(scores: pd.DataFrame) -> str:
 
 
 def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
-    """Return the scores in a run directory.
+    """Read the scores in a run directory.
+
+    Parameters
+    ----------
+    directory : path
+        The run directory.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per representation and score, as in :class:`cellcohort.evaluation.Results`.
 
     Raises
     ------

@@ -54,5 +54,15 @@ class Conv1d(nn.Sequential):
         super().__init__(*blocks, nn.Flatten(), nn.Linear(widths[-1] * frames, embedding))
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Embeddings (batch, embedding) of standardised windows (batch, features, frames)."""
+        """Embed standardised samples.
+
+        Parameters
+        ----------
+        windows : torch.Tensor of float, shape (batch, features, frames)
+            Standardised frame windows.
+
+        Returns
+        -------
+        torch.Tensor of float, shape (batch, embedding)
+        """
         return super().forward(windows)

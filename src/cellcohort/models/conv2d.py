@@ -40,5 +40,15 @@ class Conv2d(nn.Sequential):
         super().__init__(nn.Flatten(1, 2), *blocks, *pooled)
 
     def forward(self, patches: Tensor) -> Tensor:
-        """Embeddings (batch, embedding) of standardised patches (batch, channels, slices, height, width)."""
+        """Embed standardised samples.
+
+        Parameters
+        ----------
+        patches : torch.Tensor of float, shape (batch, channels, slices, height, width)
+            Standardised patches.
+
+        Returns
+        -------
+        torch.Tensor of float, shape (batch, embedding)
+        """
         return super().forward(patches)

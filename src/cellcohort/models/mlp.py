@@ -43,5 +43,15 @@ class MLP(nn.Sequential):
         super().__init__(nn.Flatten(), *blocks, nn.Linear(widths[-1], embedding))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Embeddings (batch, embedding) of standardised inputs (batch, *shape)."""
+        """Embed standardised samples.
+
+        Parameters
+        ----------
+        inputs : torch.Tensor of float, shape (batch, *shape)
+            Standardised inputs.
+
+        Returns
+        -------
+        torch.Tensor of float, shape (batch, embedding)
+        """
         return super().forward(inputs)

@@ -56,7 +56,17 @@ class ResNet(nn.Module):
         _normalise_each_patch(self.network, groups)
 
     def forward(self, patches: Tensor) -> Tensor:
-        """Embeddings (batch, embedding) of standardised patches (batch, channels, slices, height, width)."""
+        """Embed standardised samples.
+
+        Parameters
+        ----------
+        patches : torch.Tensor of float, shape (batch, channels, slices, height, width)
+            Standardised patches.
+
+        Returns
+        -------
+        torch.Tensor of float, shape (batch, embedding)
+        """
         return self.network(patches.squeeze(2) if self.flat else patches)
 
 

@@ -49,6 +49,10 @@ class NTXent(nn.Module):
         anchors, positives : torch.Tensor, shape (batch, dim)
             Projections of the cells and of their positives, in the same order. With `gather`,
             every rank must have the same batch size.
+
+        Returns
+        -------
+        torch.Tensor of float, shape ()
         """
         own = torch.cat([anchors, positives])
         spread = self.gather and distributed.is_available() and distributed.is_initialized()

@@ -47,7 +47,12 @@ class TrainingCells:
         return getattr(self.dataset, "store", None)
 
     def held_out_line(self) -> str:
-        """How many cells are held out, and which belong together, in words."""
+        """Describe in words how many cells are held out and which belong together.
+
+        Returns
+        -------
+        str
+        """
         if self.by == "experiment":
             what = "experiments (split.by=experiment)"
         elif self.dataset.whole == CHUNK:
