@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import yaml
 from iohub.ngff import open_ome_zarr
+from iohub.ngff.models import TransformationMeta
 
 SHAPE = (8, 2, 1, 40, 48)
 CHANNELS = ("Phase", "Marker")
@@ -29,17 +30,22 @@ def write_plate(
     chunks: Sequence[int] | None = None,
     salt: int = 0,
     shards: Sequence[int] | None = None,
+    pixel_size: float = 1.0,
 ) -> Path:
     """A plate with a field of the given shape at each position; images are ``pixels(salt + number, shape)``.
 
-    `shards` gives the chunks of a shard along each axis.
+    `shards` gives the chunks of a shard along each axis; `pixel_size` is in micrometers.
     """
     with open_ome_zarr(path, layout="hcs", mode="w-", version=version, channel_names=list(channels)) as plate:
         for number, (name, shape) in enumerate(fields.items()):
             row, column, fov = name.split("/")
             position = plate.create_position(row, column, fov)
             position.create_image(
-                "0", pixels(salt + number, shape), chunks=tuple(chunks or (1, 1, *shape[2:])), shards_ratio=shards
+                "0",
+                pixels(salt + number, shape),
+                chunks=tuple(chunks or (1, 1, *shape[2:])),
+                shards_ratio=shards,
+                transform=[TransformationMeta(type="scale", scale=[1.0, 1.0, 1.0, pixel_size, pixel_size])],
             )
     return path
 

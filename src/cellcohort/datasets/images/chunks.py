@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from cachetools import LRUCache
 
-from cellcohort.datasets.images.fields import Field
+from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.images.storage import Key, ReadError, Storage
 
 TOGETHER = 2**25  # bytes that are decoded in one call, at most, or one chunk
@@ -114,10 +114,10 @@ class Chunks:
         at = tuple(slice(i, min(i + n, size)) for i, n, size in zip(corner, field.chunks, field.shape, strict=True))
         length, frames = field.chunks[0], field.shape[0]
         if len(keys) == 1:
-            return [np.asarray(storage.array[at])]
+            return [storage.read(at)]
         spans = [range(key[1] * length, min((key[1] + 1) * length, frames)) for key in keys]
-        together = storage.array.oindex[(np.concatenate([np.array(span) for span in spans]), *at[1:])]
-        return np.split(np.asarray(together), np.cumsum([len(span) for span in spans])[:-1])
+        together = storage.read((np.concatenate([np.array(span) for span in spans]), *at[1:]))
+        return np.split(together, np.cumsum([len(span) for span in spans])[:-1])
 
     def _storage(self, number: int) -> Storage:
         if number not in self._storages:

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from omegaconf import OmegaConf
 
 from cellcohort.messages import several
 
-NEEDED = ("name", "tracks", "conditions", "interval_minutes", "channels")
-OPTIONAL = ("plate", "start_hours", "include", "exclude")
+NEEDED = ("name", "tracks", "conditions", "channels")
+OPTIONAL = ("plate", "interval_minutes", "start_hours", "include", "exclude", "coordinates")
+Coordinates = Literal["pixel", "micrometer"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,9 @@ class Experiment:
         One table with a column "position", or one table per position ("A/1/0").
     conditions : dict of str to tuple of str
         Wells ("A/1") of each condition.
-    interval_minutes, start_hours : float
+    interval_minutes : float or None
+        From one frame to the next; None where images have one frame only.
+    start_hours : float
         ``hours = start_hours + t * interval_minutes / 60``.
     channels : tuple of str
         Names of the channels that make an input, in its order.
@@ -38,17 +41,21 @@ class Experiment:
         The positions to use; None for all.
     exclude : tuple of str
         Positions to leave out.
+    coordinates : {"pixel", "micrometer"} or None
+        Unit of "z", "y" and "x" in the tracks. None stands for pixels, with a warning where they look like
+        another unit.
     """
 
     name: str
     plate: Path
     tracks: Path | dict[str, Path]
     conditions: dict[str, tuple[str, ...]]
-    interval_minutes: float
+    interval_minutes: float | None
     start_hours: float
     channels: tuple[str, ...]
     include: tuple[str, ...] | None
     exclude: tuple[str, ...]
+    coordinates: Coordinates | None = None
 
     def condition_of(self, well: str) -> str | None:
         """The condition of a well; None where it has none."""
@@ -138,16 +145,19 @@ def _experiment(entry: Mapping[str, Any], folder: Path, number: int) -> Experime
         raise ValueError(
             f"experiment {name} has {', '.join(unknown)}; an entry may have {', '.join(NEEDED + OPTIONAL)}."
         )
+    interval = entry.get("interval_minutes")
+    interval = None if interval is None else _number(interval, "interval_minutes", name, above=0.0)
     return Experiment(
         name=name,
         plate=folder / str(entry["plate"]),
         tracks=_tracks(entry["tracks"], folder, name),
         conditions=_conditions(entry["conditions"], name),
-        interval_minutes=_number(entry["interval_minutes"], "interval_minutes", name, above=0.0),
+        interval_minutes=interval,
         start_hours=_number(entry.get("start_hours", 0.0), "start_hours", name),
         channels=_names(entry["channels"], "channels", name),
         include=None if entry.get("include") is None else _names(entry["include"], "include", name),
         exclude=() if not entry.get("exclude") else _names(entry["exclude"], "exclude", name),
+        coordinates=_coordinates(entry.get("coordinates"), name),
     )
 
 
@@ -159,6 +169,12 @@ def _tracks(value: Any, folder: Path, name: str) -> Path | dict[str, Path]:
             f"tracks of {name} is {value!r}; write the path of a table, or {{A/1/0: one.csv, A/2/0: two.csv}}."
         )
     return {str(position): folder / file for position, file in value.items()}
+
+
+def _coordinates(value: Any, name: str) -> Coordinates | None:
+    if value is not None and value not in get_args(Coordinates):
+        raise ValueError(f"coordinates of {name} is {value!r}; use {' or '.join(get_args(Coordinates))}.")
+    return value
 
 
 def _conditions(value: Any, name: str) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from cellcohort.datasets.images.chunks import Chunks
-from cellcohort.datasets.images.fields import Field
+from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.images.storage import Key, ReadError
 
 

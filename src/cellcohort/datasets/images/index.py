@@ -14,10 +14,10 @@ import pandas as pd
 import pyarrow as pa
 
 from cellcohort.datasets.images.collection import Experiment
-from cellcohort.datasets.images.fields import Field, stamp
+from cellcohort.datasets.images.coordinates import warn_of_units
 from cellcohort.datasets.images.kept import kept
 from cellcohort.datasets.images.lineages import lineages, mothers_among
-from cellcohort.datasets.images.plates import fields_of
+from cellcohort.datasets.images.plates import Field, fields_of, stamp
 from cellcohort.datasets.images.storage import check_stored
 from cellcohort.datasets.images.tracks import read_tracks
 from cellcohort.messages import listed
@@ -98,6 +98,11 @@ def make_index(experiments: Sequence[Experiment], patch: Sequence[int], border: 
         )
     frame = table.to_pandas()
     place = frame[list(PLACE)].to_numpy(np.int32)
+    first = 0
+    for experiment, of_one in zip(experiments, of_each, strict=True):
+        rows = (place[:, 0] >= first) & (place[:, 0] < first + len(of_one))
+        warn_of_units(frame[rows], place[rows, 0] - first, of_one, experiment)
+        first += len(of_one)
     cells = np.bincount(place[:, 0], minlength=len(fields))
     if empty := [f"{field.name} of {field.experiment}" for field, n in zip(fields, cells, strict=True) if not n]:
         warnings.warn(
@@ -132,8 +137,7 @@ def _build(
             "fov": [field.name for field in fields],
         }
         derived = {name: _labelled(values, rows["field"].to_numpy()) for name, values in labels.items()}
-        hours = experiment.start_hours + rows["t"].to_numpy() * (experiment.interval_minutes / 60)
-        derived |= {"hours": hours, "track": of + first_track}
+        derived |= {"hours": _hours(rows, experiment, fields), "track": of + first_track}
         derived["field"] = rows["field"].to_numpy() + np.int32(first_field)
         others = rows.columns.difference(["position", "lineage", "mother", *CORNER, *derived], sort=False)
         parts.append(pd.DataFrame(derived).join(rows[others]))
@@ -162,6 +166,16 @@ def _build(
             "in all tables of the collection, or leave it out."
         ) from error
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _DROPPED: str(n - len(rows)).encode()})
+
+
+def _hours(rows: pd.DataFrame, experiment: Experiment, fields: Sequence[Field]) -> np.ndarray:
+    frames = max(field.shape[0] for field in fields)
+    if experiment.interval_minutes is None and frames > 1:
+        raise ValueError(
+            f"experiment {experiment.name} lacks interval_minutes, the time from one frame to the next, which its "
+            f"images of {frames} frames need."
+        )
+    return experiment.start_hours + rows["t"].to_numpy() * ((experiment.interval_minutes or 0.0) / 60)
 
 
 def _labelled(labels: list[str], field: np.ndarray) -> np.ndarray:
@@ -202,6 +216,6 @@ def _fingerprint(
             mark.update(stamp(file).encode())
         mark.update(repr(experiment).encode())
     mark.update(repr(fields).encode())
-    for source in ("index", "tracks", "lineages"):
+    for source in ("index", "tracks", "lineages", "coordinates"):
         mark.update(Path(__file__).with_name(f"{source}.py").read_bytes())
     return mark.hexdigest()[:16]

@@ -13,8 +13,8 @@ from torch.utils.data import Dataset
 
 from cellcohort.cells import CellTable, checked_positions
 from cellcohort.datasets.images.chunks import Chunks
-from cellcohort.datasets.images.fields import Field
 from cellcohort.datasets.images.gather import gather
+from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.images.positives import Equals, Lineages, Positive, anchor_rows
 from cellcohort.datasets.protocol import Views
 

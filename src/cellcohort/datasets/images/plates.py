@@ -1,104 +1,266 @@
-"""The plate of an experiment, opened and checked against the collection."""
+"""The plate of an experiment: its fields of view, opened and checked against the collection."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any
 
-from iohub.ngff import Plate, open_ome_zarr
+import zarr
 
 from cellcohort.datasets.images.collection import Experiment
-from cellcohort.datasets.images.fields import Field, stamp
 from cellcohort.messages import listed, several
 
-AXES = ["t", "c", "z", "y", "x"]
+AXES = "tczyx"
+MICROMETERS = {
+    **dict.fromkeys(("micrometer", "micrometre", "micron", "um", "µm", "μm"), 1.0),
+    **dict.fromkeys(("nanometer", "nanometre", "nm"), 1e-3),
+    **dict.fromkeys(("millimeter", "millimetre", "mm"), 1e3),
+    **dict.fromkeys(("centimeter", "centimetre", "cm"), 1e4),
+    **dict.fromkeys(("meter", "metre", "m"), 1e6),
+    **dict.fromkeys(("angstrom", "Å"), 1e-4),
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of view: the images of one position of a plate.
+
+    Attributes
+    ----------
+    experiment, condition, name : str
+        The name is that of the position in its plate, "A/1/0".
+    store, array : str
+        Path of the plate, and of the array of images inside it.
+    axes : str
+        Axes of the array, among "tczyx" and in this order.
+    shape, chunks : tuple of int
+        Over (t, c, z, y, x), in pixels and frames, 1 along an axis that the array lacks; a chunk is what is
+        decoded at once.
+    dtype : str
+        Type of a pixel, as numpy writes it.
+    channels : tuple of int
+        The channels that make an input, in its order.
+    fills : bool
+        Whether the store leaves out chunks that hold nothing but the fill value: ``write_empty_chunks: false``
+        among the attributes of the array. Otherwise a missing chunk is damage.
+    pixel_size, origin : tuple of float
+        Along z, y and x, in micrometers: the size of a pixel, NaN where the plate gives none, and the place of the
+        centre of the first pixel.
+    levels : tuple of float
+        How many times smaller than the images each further level of their pyramid is.
+    stamp : str
+        Changes when the metadata of the array are written anew.
+    """
+
+    experiment: str
+    condition: str
+    name: str
+    store: str
+    array: str
+    axes: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: str
+    channels: tuple[int, ...]
+    fills: bool
+    pixel_size: tuple[float, ...]
+    origin: tuple[float, ...]
+    levels: tuple[float, ...]
+    stamp: str
+
+    @property
+    def well(self) -> str:
+        return self.name.rpartition("/")[0]
 
 
 def fields_of(experiment: Experiment) -> list[Field]:
     """The fields of an experiment that the collection uses.
 
+    Parameters
+    ----------
+    experiment : Experiment
+
+    Returns
+    -------
+    list of Field
+        Sorted by name. Tables, labels and other groups beside the images are not read.
+
     Raises
     ------
-    ValueError
-        The plate is none, or lacks a well, position or channel that the collection names; a position
-        has no condition, or images that are not (t, c, z, y, x).
+    FileNotFoundError, ValueError
+        `experiment.plate` is not a plate, or lacks a well, position or channel that the collection names; a position
+        has no condition, or its images cannot be used.
     """
     plate = _open(experiment)
-    try:
-        positions = dict(plate.positions())
-        wells = sorted({name.rpartition("/")[0] for name in positions})
-        mapped = [well for of_one in experiment.conditions.values() for well in of_one]
-        _check_there(experiment, "conditions", mapped, wells, "well")
-        _check_there(experiment, "include", experiment.include or (), positions, "position")
-        _check_there(experiment, "exclude", experiment.exclude, positions, "position")
-        used = {name: position for name, position in positions.items() if experiment.uses(name)}
-        if not used:
-            raise ValueError(f"include and exclude leave no position of {experiment.name}; it has {listed(positions)}.")
-        bare = [name for name in used if name.rpartition("/")[0] not in mapped]
-        if bare:
-            raise ValueError(
-                f"{several(len(bare), 'position')} of {experiment.name} in wells without a condition: {listed(bare)}. "
-                "Name the wells in `conditions`, these positions in `exclude`, or those to use in `include`."
-            )
-        return [_field(experiment, name, position) for name, position in sorted(used.items())]
-    finally:
-        plate.close()
+    positions = _positions(plate)
+    wells = sorted({name.rpartition("/")[0] for name in positions})
+    mapped = [well for of_one in experiment.conditions.values() for well in of_one]
+    _check_there(experiment, "conditions", mapped, wells, "well")
+    _check_there(experiment, "include", experiment.include or (), positions, "position")
+    _check_there(experiment, "exclude", experiment.exclude, positions, "position")
+    used = {name: position for name, position in positions.items() if experiment.uses(name)}
+    if not used:
+        raise ValueError(f"include and exclude leave no position of {experiment.name}; it has {listed(positions)}.")
+    bare = [name for name in used if name.rpartition("/")[0] not in mapped]
+    if bare:
+        raise ValueError(
+            f"{several(len(bare), 'position')} of {experiment.name} in wells without a condition: {listed(bare)}. "
+            "Name the wells in `conditions`, these positions in `exclude`, or those to use in `include`."
+        )
+    return [_field(experiment, name, position) for name, position in sorted(used.items())]
 
 
-def _open(experiment: Experiment) -> Plate:
+def stamp(file: Path) -> str:
+    """The path, size and time of a file, which change when it is written anew."""
+    about = file.stat()
+    return f"{file.resolve()} {about.st_size} {about.st_mtime_ns}"
+
+
+def _open(experiment: Experiment) -> zarr.Group:
     if not experiment.plate.exists():
         raise FileNotFoundError(
             f"the plate of {experiment.name} is not there: {experiment.plate} (seen from {Path.cwd()})."
         )
     try:
-        plate = open_ome_zarr(experiment.plate, mode="r")
+        group = zarr.open_group(experiment.plate, mode="r", use_consolidated=False)
     except Exception as error:
         raise ValueError(
             f"the plate of {experiment.name} is not an OME-Zarr plate: {experiment.plate} "
             f"({type(error).__name__}: {error}). Give the folder that holds rows, columns and positions."
         ) from error
-    if not isinstance(plate, Plate):
-        plate.close()
+    if "plate" not in (metadata := _metadata(group)):
+        kinds = {"multiscales": "one position", "well": "one well", "bioformats2raw.layout": "a series of images"}
+        kind = next((kind for key, kind in kinds.items() if key in metadata), "a group without metadata of a plate")
         raise ValueError(
-            f"the plate of {experiment.name} is a {type(plate).__name__}, not a plate: {experiment.plate}. Give the "
-            "folder above, which holds rows, columns and positions."
+            f"the plate of {experiment.name} is not a plate but {kind}: {experiment.plate}. Give the folder whose "
+            "metadata have `plate`, which holds rows, columns and positions."
         )
-    return plate
+    return group
 
 
-def _field(experiment: Experiment, name: str, position: Any) -> Field:
+def _metadata(group: zarr.Group) -> Mapping[str, Any]:
+    """The OME metadata of a group: among its attributes up to version 0.4, later under "ome"."""
+    attributes = group.attrs.asdict()
+    found = attributes.get("ome", attributes)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _positions(plate: zarr.Group) -> dict[str, zarr.Group]:
+    """The images that the metadata of a plate list and that are stored, by name such as "A/1/0"."""
+    found = {}
+    for well in [str(well["path"]).strip("/") for well in _metadata(plate)["plate"].get("wells", [])]:
+        if not isinstance(group := plate.get(well), zarr.Group):
+            continue  # a part of a plate, as downloads of one well are
+        for image in _metadata(group).get("well", {}).get("images", []):
+            name = f"{well}/{str(image['path']).strip('/')}"
+            if isinstance(position := plate.get(name), zarr.Group):
+                found[name] = position
+    return found
+
+
+def _field(experiment: Experiment, name: str, position: zarr.Group) -> Field:
     where = f"position {name} of {experiment.name} ({experiment.plate})"
+    metadata = _metadata(position)
     try:
-        images, names = position.metadata.multiscales[0].datasets[0].path, list(position.channel_names)
-        array, axes = position[images].native, [axis.lower() for axis in position.axis_names]
+        image = metadata["multiscales"][0]
+        path = str(image["datasets"][0]["path"])
+        array = position[path]
+        if not isinstance(array, zarr.Array):
+            raise TypeError(f"{path} is a group, not an array")
+        axes = [(axis if isinstance(axis, str) else axis["name"]).lower() for axis in image.get("axes", AXES)]
     except Exception as error:
         raise ValueError(f"{where} has no image that can be read ({type(error).__name__}: {error}).") from error
-    if axes != AXES or len(array.shape) != len(AXES):
-        raise ValueError(f"{where} has axes {axes} and shape {array.shape}; they must be {AXES}.")
+    if not _usable(axes) or len(array.shape) != len(axes):
+        raise ValueError(
+            f"{where} has axes {axes} and shape {array.shape}. The axes must be t, c, z, y, x in this order, of which "
+            "t, c and z may be missing. Store the images so, or leave the position out by `exclude`."
+        )
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{where} has pixels of type {array.dtype}; store integers or real numbers.")
+    size = dict(zip(axes, array.shape, strict=True))
+    chunk = dict(zip(axes, array.chunks, strict=True))
+    steps, origins = _transformed(image, 0, axes)
+    return Field(
+        experiment=experiment.name,
+        condition=str(experiment.condition_of(name.rpartition("/")[0])),
+        name=name,
+        store=str(experiment.plate),
+        array=f"{name}/{path}",
+        axes="".join(axes),
+        shape=tuple(size.get(axis, 1) for axis in AXES),
+        chunks=tuple(chunk.get(axis, 1) for axis in AXES),
+        dtype=array.dtype.str,
+        channels=_channels(experiment, metadata, size.get("c", 1), where),
+        fills=array.attrs.get("write_empty_chunks") is False and array.fill_value is not None,
+        pixel_size=tuple(steps.get(axis, nan) for axis in "zyx"),
+        origin=tuple(origins.get(axis, 0.0) for axis in "zyx"),
+        levels=_levels(image, axes),
+        stamp=_stamp(experiment.plate / name / path),
+    )
+
+
+def _usable(axes: Sequence[str]) -> bool:
+    """Whether axes are in order and have lines and columns."""
+    places = [AXES.find(axis) for axis in axes]
+    return places == sorted(set(places)) and places[0] >= 0 and {"y", "x"} <= set(axes)
+
+
+def _channels(experiment: Experiment, metadata: Mapping[str, Any], n: int, where: str) -> tuple[int, ...]:
+    """The number of each channel of the collection; a channel without a name in the metadata has its number for one."""
+    listed_ones = (metadata.get("omero") or {}).get("channels") or []
+    labels = [str(channel.get("label", i)) for i, channel in enumerate(listed_ones[:n])]
+    names = labels + [str(i) for i in range(len(labels), n)]
     if unknown := [channel for channel in experiment.channels if channel not in names]:
-        raise ValueError(f"{where} has no channel {listed(unknown)}; its channels are {', '.join(names)}.")
+        unnamed = "" if labels else " (numbers, since the plate has no `omero` metadata, which would name them)"
+        raise ValueError(f"{where} has no channel {listed(unknown)}; its channels are {', '.join(names)}{unnamed}.")
     if twice := [channel for channel in experiment.channels if names.count(channel) > 1]:
         raise ValueError(
             f"{where} has several channels called {listed(twice)}; its channels are {', '.join(names)}. Give each a "
             "name of its own in the metadata of the image."
         )
-    if array.dtype.kind not in "buif":
-        raise ValueError(f"{where} has pixels of type {array.dtype}; store whole or real numbers.")
-    condition = experiment.condition_of(name.rpartition("/")[0])
-    return Field(
-        experiment=experiment.name,
-        condition=str(condition),
-        name=name,
-        store=str(experiment.plate),
-        array=f"{name}/{images}",
-        shape=tuple(array.shape),
-        chunks=tuple(array.chunks),
-        dtype=array.dtype.str,
-        channels=tuple(names.index(channel) for channel in experiment.channels),
-        fills=array.attrs.get("write_empty_chunks") is False and array.fill_value is not None,
-        stamp=_stamp(experiment.plate / name / images),
+    return tuple(names.index(channel) for channel in experiment.channels)
+
+
+def _transformed(
+    image: Mapping[str, Any], level: int, axes: Sequence[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Size of a pixel and place of the first one, along each axis of space and in micrometers.
+
+    A size of 1 along lines and columns is left out: writers give it where they do not know the size.
+    """
+    factor, shift = [1.0] * len(axes), [0.0] * len(axes)
+    dataset = image["datasets"][level].get("coordinateTransformations") or []
+    for transform in [*dataset, *(image.get("coordinateTransformations") or [])]:  # this order, by the specification
+        scale = transform.get("scale") if transform.get("type") == "scale" else None
+        moved = transform.get("translation") if transform.get("type") == "translation" else None
+        if scale is not None and len(scale) == len(axes):
+            factor = [a * float(b) for a, b in zip(factor, scale, strict=True)]
+            shift = [a * float(b) for a, b in zip(shift, scale, strict=True)]
+        elif moved is not None and len(moved) == len(axes):
+            shift = [a + float(b) for a, b in zip(shift, moved, strict=True)]
+    units = [None if isinstance(axis, str) else axis.get("unit") for axis in image.get("axes", AXES)]
+    sizes, origins = dict(zip(axes, factor, strict=True)), dict(zip(axes, shift, strict=True))
+    if sizes["y"] == sizes["x"] == 1.0:
+        return {}, {}
+    in_micrometers = dict(zip(axes, (MICROMETERS.get(str(unit or "um"), nan) for unit in units), strict=True))
+    space = [axis for axis in axes if axis in "zyx"]
+    return (
+        {axis: sizes[axis] * in_micrometers[axis] for axis in space},
+        {axis: origins[axis] * in_micrometers[axis] for axis in space},
     )
+
+
+def _levels(image: Mapping[str, Any], axes: Sequence[str]) -> tuple[float, ...]:
+    """How many times smaller each further level of the pyramid is along the lines."""
+    line = axes.index("y")
+    sizes = []
+    for dataset in image["datasets"]:
+        scales = [t["scale"] for t in dataset.get("coordinateTransformations") or [] if t.get("type") == "scale"]
+        sizes.append(float(scales[0][line]) if scales and len(scales[0]) == len(axes) else nan)
+    return tuple(size / sizes[0] for size in sizes[1:] if size > sizes[0])
 
 
 def _stamp(array: Path) -> str:

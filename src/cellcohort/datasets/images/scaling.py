@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 
 from cellcohort.datasets.images.chunks import Chunks
-from cellcohort.datasets.images.fields import Field
 from cellcohort.datasets.images.kept import kept
+from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.images.storage import keys_of
 
 Normalise = Literal["position", "plate", "none"]

@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from cellcohort.datasets.codecs import decoding
-from cellcohort.datasets.images.fields import Field
+from cellcohort.datasets.images.plates import AXES, Field
 
 WAY_OUT = (
     "If the store leaves out chunks that hold nothing, set write_empty_chunks: false among the attributes of the "
@@ -40,15 +40,17 @@ class Storage:
     def __init__(self, field: Field) -> None:
         self.field = field
         with decoding(np.dtype(field.dtype).isnative):
-            self.array: Any = zarr.open_array(field.store, path=field.array, mode="r")
-        outer = self.array.shards or self.array.chunks
-        self._per_file = tuple(m // n for m, n in zip(outer, self.array.chunks, strict=True))
+            self._array: Any = zarr.open_array(field.store, path=field.array, mode="r")
+        self._stored = [AXES.index(axis) for axis in field.axes]
+        outer = dict(zip(field.axes, self._array.shards or self._array.chunks, strict=True))
+        self._per_file = tuple(outer.get(axis, 1) // n for axis, n in zip(AXES, field.chunks, strict=True))
         self._folder = os.path.join(field.store, field.array)
         self._indices: LRUCache[Key, tuple[str, np.ndarray]] = LRUCache(MOST_INDICES)
 
     def file(self, place: Sequence[int]) -> str:
         """Path of the file that holds a chunk, by itself or in a shard."""
-        return os.path.join(self._folder, self.array.metadata.encode_chunk_key(self._file_place(place)))
+        at = self._file_place(place)
+        return os.path.join(self._folder, self._array.metadata.encode_chunk_key(tuple(at[i] for i in self._stored)))
 
     def stamp(self, place: Sequence[int]) -> str:
         """Size and time of the file of a chunk, which change when it is written anew; empty where there is none."""
@@ -69,7 +71,7 @@ class Storage:
         stamp = self.stamp(place)
         if not stamp:
             return None
-        if self.array.shards is None:
+        if self._array.shards is None:
             return int(stamp.partition(" ")[0])
         shard = self._file_place(place)
         kept = self._indices.get(shard)
@@ -77,6 +79,13 @@ class Storage:
             kept = self._indices[shard] = stamp, self._index(place)
         offset, length = kept[1][tuple(i % n for i, n in zip(place, self._per_file, strict=True))]
         return None if offset == ABSENT else int(length)
+
+    def read(self, at: Sequence[slice | np.ndarray]) -> np.ndarray:
+        """The pixels between some bounds (t, c, z, y, x), where frames may be a list; with all five axes."""
+        wanted = tuple(at[i] for i in self._stored)
+        every = all(isinstance(one, slice) for one in wanted)
+        pixels = np.asarray(self._array[wanted] if every else self._array.oindex[wanted])
+        return np.expand_dims(pixels, tuple(i for i in range(len(AXES)) if i not in self._stored))
 
     def check_stored(self, place: Sequence[int]) -> None:
         """Raise FileNotFoundError where a chunk is missing, which would be read as fill values."""
@@ -89,7 +98,7 @@ class Storage:
 
     def _index(self, place: Sequence[int]) -> np.ndarray:
         """Offset and length of every chunk of a shard, uint64 (*chunks of a shard, 2)."""
-        codec: ShardingCodec = self.array.metadata.codecs[0]
+        codec: ShardingCodec = self._array.metadata.codecs[0]
         endian, checked = "little", False
         for step in codec.index_codecs:
             if isinstance(step, BytesCodec):

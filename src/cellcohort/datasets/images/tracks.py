@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.datasets.images.collection import Experiment
-from cellcohort.datasets.images.fields import Field
+from cellcohort.datasets.images.coordinates import in_pixels
+from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.tables.read import read_table
 from cellcohort.messages import listed, several
 
 NEEDED = ("track_id", "t", "y", "x")
+SNAPSHOT = ("y", "x")  # of images with one frame, where each row may be a track of its own
 COUNTED = {
     "t": "count stored frames from 0",
     "track_id": "number the tracks from 0 (as floats, up to 2^53), and leave out what is of no track",
@@ -29,7 +31,8 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
     pandas.DataFrame
         The columns of the files, with "field" (int32, index into `fields`), "track_id" and
         "parent_track_id" (int64; -1 where a track has no mother), "t" (int32), "y", "x" and "z"
-        (float64; the middle slice where the files have no z).
+        (float64; the middle slice where the files have no z). Of images with one frame, "t" is 0 and each row is a
+        track of its own where the files do not have these columns.
 
     Raises
     ------
@@ -37,8 +40,14 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
         A file or column is not there; rows are of a position that has no image, have no centroid, lie
         outside their image, or are there twice.
     """
-    table = _read(experiment, {field.name for field in fields})
-    _check_columns(table, experiment)
+    snapshots = all(field.shape[0] == 1 for field in fields)
+    needed = SNAPSHOT if snapshots else NEEDED
+    table = _read(experiment, {field.name for field in fields}, needed)
+    if snapshots:
+        table = table.assign(
+            **{name: table.get(name, made) for name, made in (("t", 0), ("track_id", range(len(table))))}
+        )
+    _check_columns(table, needed, experiment)
     if not len(table):
         raise ValueError(f"tracks of {experiment.name} have no rows; a row per cell and frame is needed.")
     table = table[_used(table, experiment, fields)].reset_index(drop=True)
@@ -49,12 +58,15 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
     shape = np.array([f.shape for f in fields])[field]
     whole = {name: _whole(table, name, experiment) for name in ("track_id", "t")}
     parent = _parents(table, whole["track_id"], field, experiment)
-    place = {axis: _place(table, axis, experiment) for axis in ("y", "x")}
-    place["z"] = _place(table, "z", experiment) if "z" in table else (shape[:, 2] - 1) // 2 * 1.0
+    place = {axis: _place(table, axis, experiment) for axis in "yxz" if axis in table}
+    if experiment.coordinates == "micrometer":
+        place = in_pixels(place, field, fields)
+    place.setdefault("z", (shape[:, 2] - 1) // 2 * 1.0)
     inside = {"t": (whole["t"] >= 0) & (whole["t"] < shape[:, 0])}
     for i, axis in enumerate("zyx", start=2):  # a pixel reaches half a pixel around its centre
         inside[axis] = (place[axis] >= -0.5) & (place[axis] < shape[:, i] - 0.5)
-    _check_inside(table, inside, shape, experiment)
+    if not all(good.all() for good in inside.values()):
+        raise _outside(table.assign(**place), inside, shape, experiment, _advice(table, field, fields, experiment))
     read = {"field": field, "parent_track_id": parent, **place}
     read |= {"track_id": whole["track_id"], "t": whole["t"].astype(np.int32)}
     rows = np.lexsort((whole["t"], whole["track_id"], field))
@@ -63,12 +75,12 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
     return table
 
 
-def _read(experiment: Experiment, names: set[str]) -> pd.DataFrame:
+def _read(experiment: Experiment, names: set[str], needed: Sequence[str]) -> pd.DataFrame:
     files: Mapping[str, Path] = experiment.tracks if isinstance(experiment.tracks, dict) else {"": experiment.tracks}
     parts = []
     for position, file in files.items():
         try:
-            table = read_table(file, set(NEEDED))
+            table = read_table(file, set(needed))
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"tracks of {experiment.name}: {error}") from error
         if position and "position" in table:
@@ -87,13 +99,13 @@ def _check_only(position: str, others: set[str], file: Path, experiment: Experim
         )
 
 
-def _check_columns(table: pd.DataFrame, experiment: Experiment) -> None:
-    if missing := [name for name in NEEDED if name not in table]:
+def _check_columns(table: pd.DataFrame, needed: Sequence[str], experiment: Experiment) -> None:
+    if missing := [name for name in needed if name not in table]:
         raise ValueError(
             f"tracks of {experiment.name} have no column {', '.join(missing)}; they have "
             f"{', '.join(map(str, table.columns))}. Rename yours."
         )
-    if holes := {name: n for name in NEEDED if (n := int(table[name].isna().sum()))}:
+    if holes := {name: n for name in needed if (n := int(table[name].isna().sum()))}:
         counts = ", ".join(f"{name} in {n}" for name, n in holes.items())
         raise ValueError(
             f"tracks of {experiment.name}: missing values: {counts} of {len(table)} rows. Fill or drop these rows."
@@ -157,21 +169,35 @@ def _parents(table: pd.DataFrame, track: np.ndarray, field: np.ndarray, experime
     return np.where((parent == 0) & ~np.isin(field, field[track == 0]), -1, parent)
 
 
-def _check_inside(
-    table: pd.DataFrame, inside: dict[str, np.ndarray], shape: np.ndarray, experiment: Experiment
-) -> None:
+def _outside(
+    table: pd.DataFrame, inside: dict[str, np.ndarray], shape: np.ndarray, experiment: Experiment, advice: str
+) -> ValueError:
     outside = {axis: ~good for axis, good in inside.items() if not good.all()}
-    if not outside:
-        return
     row = int(np.argmax(np.any(list(outside.values()), axis=0)))
     counts = ", ".join(f"{axis} in {int(bad.sum())}" for axis, bad in outside.items())
-    where = ", ".join(f"{axis}={table[axis].iloc[row]}" for axis in "tzyx" if axis in table)
+    where = ", ".join(f"{axis}={table[axis].iloc[row]}" for axis in "tzyx")
     size = dict(zip("tczyx", shape[row].tolist(), strict=True))
-    raise ValueError(
+    return ValueError(
         f"tracks of {experiment.name} lie outside their image: {counts} of {len(table)} rows, such as track "
         f"{table['track_id'].iloc[row]} of {table['position'].iloc[row]} with {where}, where the image has {size}. "
-        "Give t in stored frames from 0 and the others in pixels."
+        f"{advice}"
     )
+
+
+def _advice(table: pd.DataFrame, field: np.ndarray, fields: Sequence[Field], experiment: Experiment) -> str:
+    """What to do about rows that lie outside their image."""
+    size = fields[0].pixel_size[1]
+    if experiment.coordinates == "micrometer":
+        return f"They were read as micrometers, at a pixel size of {size:.4g}; for pixels, set coordinates: pixel."
+    if all(f.pixel_size[1] > 0 and f.pixel_size[2] > 0 for f in fields):
+        found = in_pixels({axis: _place(table, axis, experiment) for axis in "yx"}, field, fields)
+        shape = np.array([f.shape for f in fields])[field]
+        if all((found[axis] < shape[:, i]).all() for axis, i in (("y", 3), ("x", 4))):
+            return (
+                f"As micrometers, at the plate's pixel size of {size:.4g}, they would lie inside: if they are, set "
+                "coordinates: micrometer for this experiment in the collection."
+            )
+    return "Give t in stored frames from 0 and the others in pixels."
 
 
 def _check_once(table: pd.DataFrame, experiment: Experiment) -> None:
