@@ -7,9 +7,8 @@ import math
 import numpy as np
 
 from cellcohort.sampling import BatchSampler
-from cellcohort.sampling.drawing.time_window import CLASSES, SMALL, TOLERANCE
-from cellcohort.sampling.drawing.uniform import MOST_TRIES
-from cellcohort.sampling.planning.schedule import Schedule
+from cellcohort.sampling.drawing.time_window import CLASSES, MOST_TRIES, SMALL, TOLERANCE
+from cellcohort.sampling.planning.plan import Plan
 
 MASK = 2**64 - 1
 GOLDEN, MIX1, MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -66,8 +65,8 @@ def offset_of(cell_class: int, key: int) -> int:
 class Cap:
     """Admits at most `most` cells of a label; 0 admits all."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.label, self.most, self.held = schedule._capped, schedule._most, {}
+    def __init__(self, plan: Plan) -> None:
+        self.label, self.most, self.held = plan.capped, plan.cap, {}
 
     def admit(self, position: int, most: int) -> bool:
         label = int(self.label[position])
@@ -96,34 +95,30 @@ class Cap:
 
 
 def batch(sampler: BatchSampler, epoch: int, step: int) -> list[int]:
-    schedule = sampler._schedule
+    plan = sampler._picker.plan
     if sampler.scope == "global":
-        return whole(schedule, epoch, step)[sampler.rank :: sampler.world_size]
-    return whole(schedule, epoch, step * sampler.world_size + sampler.rank)
+        return whole(plan, epoch, step)[sampler.rank :: sampler.world_size]
+    return whole(plan, epoch, step * sampler.world_size + sampler.rank)
 
 
-def whole(schedule: Schedule, epoch: int, number: int) -> list[int]:
-    plan, strata = schedule._plan, schedule._strata
-    lap, row = divmod(schedule._start(epoch) + number, len(plan))
-    entries = range(plan.ptr[row], plan.ptr[row + 1])
-    taken = [(int(plan.stratum[e]), int(plan.count[e]), int(plan.before[e])) for e in entries]
-    key = key_of(schedule._seed, epoch)
-    if schedule._window is None:
-        cap = Cap(schedule)
-        walks = [walk(schedule, s, n, before + lap * int(plan.total[s]), key) for s, n, before in taken]
-        size = strata.size
-        return [p for (s, n, _), w in zip(taken, walks, strict=True) for p in cap.choose(w, n, n <= size[s])]
-    leader = int(plan.leader[row])
-    turn = int(plan.turn[row] + lap * plan.turns[leader])
-    return windowed(schedule, taken, focal_time(schedule, leader, turn, epoch), number, key)
+def whole(plan: Plan, epoch: int, number: int) -> list[int]:
+    spec = plan.spec(epoch, number)
+    key = key_of(plan.seed, epoch)
+    stratum, n_cells = spec.stratum.tolist(), spec.n_cells.tolist()
+    if spec.window is not None:
+        return windowed(plan, list(zip(stratum, n_cells, strict=True)), spec.focal, number, key)
+    cap = Cap(plan)
+    walks = [walk(plan, s, n, b, key) for s, n, b in zip(stratum, n_cells, spec.before.tolist(), strict=True)]
+    size = plan.strata.size
+    return [p for s, n, w in zip(stratum, n_cells, walks, strict=True) for p in cap.choose(w, n, n <= size[s])]
 
 
-def walk(schedule: Schedule, s: int, need: int, before: int, key: int) -> list[int]:
+def walk(plan: Plan, s: int, need: int, before: int, key: int) -> list[int]:
     """Cells of a stratum in the order in which a batch looks at them."""
-    strata = schedule._strata
+    strata = plan.strata
     cells = strata.order[strata.start[s] : strata.start[s + 1]].tolist()
     n, stratum_key = len(cells), mix(key, s)
-    if not schedule._most:
+    if not plan.cap:
         return [cells[permuted((before + i) % n, n, stratum_key)] for i in range(need)]
     step, offset = stride(n, stratum_key), (stratum_key >> 2) % n
 
@@ -137,39 +132,38 @@ def walk(schedule: Schedule, s: int, need: int, before: int, key: int) -> list[i
     return [cell(i) for i in [*range(need), *beyond]]
 
 
-def focal_time(schedule: Schedule, leader: int, turn: int, epoch: int) -> float:
-    strata = schedule._strata
+def focal_time(plan: Plan, leader: int, turn: int, epoch: int) -> float:
+    strata = plan.strata
     times = [
         t
         for s in np.flatnonzero(strata.group == leader)
-        for t in strata.knot[strata.knot_ptr[s] : strata.knot_ptr[s + 1]]
+        for t in strata.times[strata.times_indptr[s] : strata.times_indptr[s + 1]]
     ]
-    index = permuted(turn % len(times), len(times), mix(key_of(schedule._seed, epoch, leader), turn // len(times)))
+    index = permuted(turn % len(times), len(times), mix(key_of(plan.seed, epoch, leader), turn // len(times)))
     for time in [*times[index:], *times[:index]]:
         if np.isfinite(time):
             return float(time)
     return -math.inf
 
 
-def windowed(schedule: Schedule, taken: list[tuple[int, int, int]], focal: float, number: int, key: int) -> list[int]:
-    strata, window = schedule._strata, schedule._window
-    assert window is not None
+def windowed(plan: Plan, taken: list[tuple[int, int]], focal: float, number: int, key: int) -> list[int]:
+    strata, half_width = plan.strata, plan.half_width
     slices = []
-    for s, _, _ in taken:
-        knots = slice(strata.knot_ptr[s], strata.knot_ptr[s + 1])
-        cells = np.diff(strata.knot_start[strata.knot_ptr[s] : strata.knot_ptr[s + 1] + 1])
-        times = np.repeat(strata.knot[knots], cells)
-        begin = int((times < focal - window.half_width - TOLERANCE).sum())
-        end = int((times <= focal + window.half_width + TOLERANCE).sum())
+    for s, _ in taken:
+        indices = slice(strata.times_indptr[s], strata.times_indptr[s + 1])
+        cells = np.diff(strata.times_start[strata.times_indptr[s] : strata.times_indptr[s + 1] + 1])
+        times = np.repeat(strata.times[indices], cells)
+        begin = int((times < focal - half_width - TOLERANCE).sum())
+        end = int((times <= focal + half_width + TOLERANCE).sum())
         slices.append(([range(begin, end)], [range(begin), range(end, len(times))]))
-    exact = schedule._places * window.inside + 1e-9
+    exact = plan.places * plan.share_inside + 1e-9
     inside = int(exact) + int((number + 1) * (exact % 1)) - int(number * (exact % 1))
-    wanted = share_out([n for _, n, _ in taken], slices, inside, number)
-    cap, chosen = Cap(schedule), []
-    for (s, n, _), parts, n_inside in zip(taken, slices, wanted, strict=True):
+    wanted = share_out([n for _, n in taken], slices, inside, number)
+    cap, chosen = Cap(plan), []
+    for (s, n), parts, n_inside in zip(taken, slices, wanted, strict=True):
         for part, need in ((0, n_inside), (1, n - n_inside)):
             if need:
-                candidates = by_class(schedule, s, parts[part], part, number, key, need)
+                candidates = by_class(plan, s, parts[part], part, number, key, need)
                 chosen += cap.choose(candidates, need, need <= sum(map(len, parts[part])))
     return chosen
 
@@ -195,9 +189,9 @@ def share_out(counts: list[int], slices: list[tuple[list[range], list[range]]], 
     return wanted
 
 
-def by_class(schedule: Schedule, s: int, runs: list[range], part: int, number: int, key: int, need: int) -> list[int]:
+def by_class(plan: Plan, s: int, runs: list[range], part: int, number: int, key: int, need: int) -> list[int]:
     """Cells inside (part 0) or outside (part 1) the window in the order in which a batch looks at them."""
-    strata = schedule._strata
+    strata = plan.strata
     cells = strata.order[strata.start[s] : strata.start[s + 1]].tolist()
     stratum_key, walk_key = mix(key, s), mix(mix(key, number), s)
     if len(cells) <= SMALL:

@@ -176,14 +176,14 @@ def test_an_error_of_the_sampler_is_raised_and_no_short_epoch(
     dataset = load_anndata(paths[False])
     sampler = sampler_of(dataset)
     loader = make_chunked_loader(dataset, sampler)
-    run = sampler._schedule.run
+    run = sampler._picker.run
 
     def failing(epoch: int, number: int, n: int) -> np.ndarray:
         if number > 0:
             raise KeyError("planted")
         return run(epoch, number, n)
 
-    monkeypatch.setattr(sampler._schedule, "run", failing)
+    monkeypatch.setattr(sampler._picker, "run", failing)
     with pytest.raises(KeyError, match="planted"):
         list(loader)
 

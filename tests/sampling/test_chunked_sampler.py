@@ -319,7 +319,7 @@ def test_experiments_lead_in_proportion_however_few_batches_an_epoch_has(num_bat
 
 def test_windows_beyond_their_chunks_are_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = make("two")
-    monkeypatch.setattr(sampler._schedule, "_limit", 3)
+    monkeypatch.setattr(sampler._picker, "_limit", 3)
     with pytest.warns(ShortfallWarning, match=r"loads \d+ chunks, since its .* be cut from preload_nchunks=3;") as told:
         loads = [len(np.unique(load // CHUNK)) for _, load in sampler.requests(5)]
     assert min(loads) > 3 and len(loads) > 1 and len(told) == 1
@@ -389,12 +389,12 @@ def test_planning_a_window_takes_no_room_for_the_rest_of_the_store(monkeypatch: 
 
     monkeypatch.setattr(ChunkedSchedule, "_planned", noted)
     epoch_of(sampler, epoch=7)
-    assert room and max(room) <= sampler.preload_nchunks + 1 < sampler._schedule.n_chunks
+    assert room and max(room) <= sampler.preload_nchunks + 1 < sampler._picker.n_chunks
 
 
 @pytest.mark.parametrize("axes", ["condition", "three unmixed"])
 def test_a_window_keeps_its_quotas_where_its_chunks_are_sought_elsewhere(axes: str) -> None:
-    schedule = make(axes)._schedule
+    schedule = make(axes)._picker
     assert isinstance(schedule, ChunkedSchedule)
     condition = PREPARED.condition.to_numpy()
 
@@ -419,7 +419,7 @@ def test_cells_may_come_twice_in_a_table() -> None:
     rng = np.random.default_rng(0)
     some = np.sort(np.concatenate([np.repeat(np.arange(400), 10), rng.integers(0, len(PREPARED), 6000)]))
     sampler = make("two", CELLS.take(some))
-    assert sampler._schedule._fullest > CHUNK  # type: ignore[union-attr]
+    assert sampler._picker._fullest > CHUNK  # type: ignore[union-attr]
     for step, batch in enumerate(epoch_of(sampler)):
         counts = PREPARED.condition.iloc[some[batch]].value_counts()
         assert len(set(batch.tolist())) == BATCH and len(counts) == 3 and abs(counts - BATCH / 3).max() < 1

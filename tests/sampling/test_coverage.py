@@ -53,7 +53,7 @@ def test_an_epoch_that_covers_every_cell(names: str, world_size: int) -> None:
 
 def test_no_shorter_length_covers_from_every_start() -> None:
     s = BatchSampler(CELLS, AXES, 16, num_batches="cover")
-    plan, size = s._schedule._plan, s._schedule._strata.size
+    plan, size = s._picker.plan.cycle, s._picker.plan.strata.size
     drawn = np.zeros((len(plan), len(size)), int)
     for row in range(len(plan)):
         entries = slice(plan.ptr[row], plan.ptr[row + 1])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Literal, Self
+from contextlib import contextmanager
+from typing import Literal, Protocol, Self
 
 import numpy as np
 
@@ -13,9 +14,38 @@ from cellcohort.cells import CellTable
 from cellcohort.messages import several, whole_number
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch import Asked, Batch
-from cellcohort.sampling.planning.schedule import Schedule
+from cellcohort.sampling.drawing.row_picker import RowPicker
+from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.shortfalls import ShortfallWarning, grouped
-from cellcohort.sampling.validation import told_as_validation
+
+
+class Picker(Protocol):
+    """Which cells the batches of a plan hold.
+
+    Attributes
+    ----------
+    plan : Plan
+        What each batch is to hold.
+    warnings : tuple of str
+        What the table cannot give as asked.
+    nbytes : int
+        Bytes of memory held.
+    """
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def pick(self, epoch: int, number: int) -> np.ndarray:
+        """Positions of the batch with this place in the sequence that all ranks share, int64 of shape (places,)."""
+
+    def asked(self, epoch: int, number: int) -> Asked:
+        """What the axes ask of it."""
 
 
 class BatchSampler:
@@ -88,61 +118,61 @@ class BatchSampler:
         self._per_epoch = num_batches if num_batches in (None, "cover") else whole_number("num_batches", num_batches, 1)
         whole_number("world_size", world_size, 1)
         with told_as_validation(fixed, len(cells)):
-            self._schedule = self._plan(world_size)
+            self._picker = self._make_picker(world_size)
             self._take_place(rank, world_size)
         self.warnings = self._shortfalls()
         if self.rank == 0 and self.warnings:
             warnings.warn(grouped(self.warnings, "validation batches" if fixed else ""), ShortfallWarning, stacklevel=2)
 
-    def _plan(self, world_size: int) -> Schedule:
-        return Schedule(
-            self.cells, self.axes, self.batch_size * (world_size if self.scope == "global" else 1), self.seed
-        )
+    def _make_picker(self, world_size: int) -> Picker:
+        places = self.batch_size * (world_size if self.scope == "global" else 1)
+        return RowPicker(Plan(self.cells, self.axes, places, self.seed))
 
     def _take_place(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = whole_number("rank", rank, 0), world_size
         if rank >= world_size:
             raise ValueError(f"rank={rank} does not exist with world_size={world_size}; ranks count from 0.")
-        n = self._schedule.n_batches
+        plan = self._picker.plan
+        n = plan.n_batches
         self.notes: tuple[str, ...] = ()
         if self._per_epoch == "cover":
-            n, note = self._schedule.covering()
+            n, note = plan.covering()
             self.notes = (note,)
         ranks = 1 if self.scope == "global" else world_size
         steps = -(-n // ranks) if self._per_epoch == "cover" else n // ranks
         if self._per_epoch is None and steps == 0:
             raise ValueError(
-                f"{self._schedule.n_cells} cells fill {several(n, 'batch')} of batch_size={self.batch_size}, fewer "
+                f"{plan.n_cells} cells fill {several(n, 'batch')} of batch_size={self.batch_size}, fewer "
                 f"than world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or set num_batches."
             )
         self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
 
     def _shortfalls(self) -> tuple[str, ...]:
-        return self._schedule.warnings
+        return self._picker.warnings
 
     def for_rank(self, rank: int, world_size: int) -> Self:
         """The sampler of another rank; shares the index of this one wherever it is the same."""
         twin = copy.copy(self)
         if self.scope == "global" and world_size != self.world_size:
-            twin._schedule = self._plan(whole_number("world_size", world_size, 1))
+            twin._picker = self._make_picker(whole_number("world_size", world_size, 1))
         twin._take_place(rank, whole_number("world_size", world_size, 1))
         return twin
 
     @property
     def n_cells(self) -> int:
         """Cells that may be drawn: those to which no axis gives weight or ratio 0."""
-        return self._schedule.n_cells
+        return self._picker.plan.n_cells
 
     @property
     def strata_columns(self) -> list[str]:
         """The columns whose labels tell strata apart, in the order of the axes."""
-        flat = [[name] if isinstance(name, str) else name for name in self._schedule.columns]
+        flat = [[name] if isinstance(name, str) else name for name in self._picker.plan.columns]
         return list(dict.fromkeys(name for names in flat for name in names))
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the index holds, the cell table not counted."""
-        return self._schedule.nbytes
+        return self._picker.nbytes
 
     @property
     def signature(self) -> dict[str, int | str]:
@@ -229,13 +259,28 @@ class BatchSampler:
 
     def asked(self, epoch: int, step: int) -> Asked:
         """What the axes asked of one batch (with ``scope="global"``, of the union over ranks)."""
-        return self._schedule.asked(whole_number("epoch", epoch, 0), self._number(whole_number("step", step, 0)))
+        return self._picker.asked(whole_number("epoch", epoch, 0), self._number(whole_number("step", step, 0)))
 
     def _draw(self, epoch: int, step: int) -> np.ndarray:
-        if self.scope == "global":
-            return self._schedule.draw(epoch, step, self.rank, self.world_size)
-        return self._schedule.draw(epoch, self._number(step))
+        positions = self._picker.pick(epoch, self._number(step))
+        return positions[self.rank :: self.world_size].copy() if self.scope == "global" else positions
 
     def _number(self, step: int) -> int:
         """The place of this rank's batch in the sequence that all ranks share."""
         return step if self.scope == "global" else step * self.world_size + self.rank
+
+
+@contextmanager
+def told_as_validation(fixed: bool, n_cells: int) -> Iterator[None]:
+    """Let an error of fixed batches, which are those of validation, name these, their cells and their options."""
+    try:
+        yield
+    except ValueError as error:
+        if fixed:
+            said = str(error).replace("batch_sampler.", "validation_sampler.")
+            error.args = (
+                f"validation batches, drawn from {several(n_cells, 'held-out cell')}: {said} Change options "
+                "of validation_sampler, which training does not use, or hold out more cells (split.fraction, "
+                "split.held_out).",
+            )
+        raise

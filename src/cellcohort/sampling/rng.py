@@ -10,10 +10,12 @@ arbitrary finite domains", CT-RSA 2002). Nothing is stored, and any element is h
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numba import njit
 
+Whole = int | np.integer[Any]  # what compiled functions take and give for whole numbers
 _U = np.uint64
 _GOLDEN = _U(0x9E3779B97F4A7C15)
 _MIX1 = _U(0xBF58476D1CE4E5B9)
@@ -30,7 +32,7 @@ def mix(key: np.uint64, value: np.uint64) -> np.uint64:
 
 
 @njit(cache=True)
-def bits_of(n):  # type: ignore[no-untyped-def]
+def bits_of(n: Whole) -> np.uint64:
     """The least number of bits, at least 1, that holds 0..n-1."""
     bits = _U(1)
     while (_U(1) << bits) < _U(n):
@@ -39,7 +41,7 @@ def bits_of(n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def permuted(index, n, bits, key):  # type: ignore[no-untyped-def]
+def permuted(index: Whole, n: Whole, bits: np.uint64, key: np.uint64) -> Whole:
     """Element `index` of the pseudo-random permutation of 0..n-1 that `key` names; ``bits = bits_of(n)``."""
     if n <= 1:
         return 0
@@ -58,7 +60,7 @@ def permuted(index, n, bits, key):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def permuted_each(index, n, salt, key):  # type: ignore[no-untyped-def]
+def permuted_each(index: np.ndarray, n: np.ndarray, salt: np.ndarray, key: np.uint64) -> np.ndarray:
     """For each i, element ``index[i]`` of the permutation of 0..n[i]-1 that `key` and ``salt[i]`` name."""
     out = np.empty(len(index), np.int64)
     for i in range(len(index)):
@@ -67,17 +69,18 @@ def permuted_each(index, n, salt, key):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def stride(n, key):  # type: ignore[no-untyped-def]
+def stride(n: Whole, key: np.uint64) -> Whole:
     """A step through 0..n-1 that meets every number once and keeps any few of them far apart.
 
     Any q steps in a row land at least about ``n / (3 * q)`` apart, since the step is close to n
     times a number whose continued fraction ends in ones (the three-gap theorem).
     """
     kind = key % _U(6)
-    step = np.int64(n / (np.float64(kind // _U(2)) + 1.618033988749895))
+    step: Whole = np.int64(n / (np.float64(kind // _U(2)) + 1.618033988749895))
     step = max(np.int64(1), step if kind % _U(2) == 0 else n - step)
     while True:
-        a, b = step, n
+        a: Whole = step
+        b: Whole = n
         while b:
             a, b = b, a % b
         if a == 1:
@@ -107,7 +110,7 @@ def key_of(*parts: int) -> np.uint64:
 
 
 @njit(cache=True)
-def _key_of(parts):  # type: ignore[no-untyped-def]
+def _key_of(parts: np.ndarray) -> np.uint64:
     key = _U(len(parts))
     for part in parts:
         key = mix(key, part)

@@ -106,8 +106,8 @@ def build_census(strata: Strata, rows: np.ndarray | None, chunk_size: int) -> Ce
     first = np.flatnonzero(new)
     stratum, chunk = stratum[first], chunk[first]
     time: np.ndarray = np.empty(0, np.int32)
-    if len(strata.knot):
-        time = np.repeat(np.arange(len(strata.knot), dtype=np.int32), np.diff(strata.knot_start))[ranks]
+    if len(strata.times):
+        time = np.repeat(np.arange(len(strata.times), dtype=np.int32), np.diff(strata.times_start))[ranks]
     return Census(
         members=order[ranks], time=time, chunk_of=chunk_of,
         chunk_ptr=np.searchsorted(chunk, np.arange(n_chunks + 1)), stratum=stratum, chunk=chunk,

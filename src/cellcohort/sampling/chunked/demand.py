@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.planning.cycle import Plan
+from cellcohort.sampling.planning.cycle import Cycle
 from cellcohort.sampling.rng import mix
 
 DONOR_TRIES = 64  # cells looked at to find a group that cells may leak from
@@ -33,10 +33,10 @@ class Turns(NamedTuple):
     cells: np.ndarray
 
 
-def turns_of(plan: Plan, n_groups: int) -> Turns:
+def turns_of(plan: Cycle, n_groups: int) -> Turns:
     """The batches of a plan by the group that leads them."""
-    row = np.argsort(plan.leader, kind="stable")
-    first = np.searchsorted(plan.leader[row], np.arange(n_groups + 1))
+    row = np.argsort(plan.primary, kind="stable")
+    first = np.searchsorted(plan.primary[row], np.arange(n_groups + 1))
     return Turns(first, row, plan.ptr, plan.stratum, plan.count.astype(np.int64))
 
 

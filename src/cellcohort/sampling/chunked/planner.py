@@ -27,7 +27,7 @@ from cellcohort.sampling.chunked.pool import (
 )
 from cellcohort.sampling.chunked.take import take
 from cellcohort.sampling.chunked.wants import batches_want, hunger_of
-from cellcohort.sampling.drawing.uniform import tally
+from cellcohort.sampling.hash_table import empty_counts
 from cellcohort.sampling.rng import bits_of, mix, permuted, unit
 
 LOOKED_AT = 2  # chunks around a focal time of which the one with more cells is chosen; poor ones never were, of many
@@ -65,8 +65,8 @@ def cut_window(  # type: ignore[no-untyped-def]
     origin = _origins(strata, census, walks, layers, pace, n_turns, heads, key)
     walked = np.zeros(len(strata), np.int64)
     filled = np.zeros(n_batches, np.int64)
-    tallies = np.zeros((n_batches, len(tally(out.shape[1] if most > 0 else 1)), 2), np.int64)
-    later = np.zeros(len(layers.knot), np.int64)  # how many batches to come have each knot in their time window
+    tallies = np.zeros((n_batches, len(empty_counts(out.shape[1] if most > 0 else 1)), 2), np.int64)
+    later = np.zeros(len(layers.times), np.int64)  # how many batches to come have each knot in their time window
     rest = np.zeros(len(strata), np.int64)
 
     for i in range(len(wants.cells)):
@@ -78,7 +78,7 @@ def cut_window(  # type: ignore[no-untyped-def]
         fit = bring_forward(free_cells(pool, u), pool.knot, INSIDE, low, high, 0, 0)
         while fit < need and n_chosen(pool) < most_chunks:
             seen, near_key = n_free(pool, u), mix(key, _U(i))
-            near = _near(pool, strata[u], low, high, fullest, layers.knot_start, census, near_key)
+            near = _near(pool, strata[u], low, high, fullest, layers.times_start, census, near_key)
             if near < 0:
                 break
             add_chunk(pool, near, census)

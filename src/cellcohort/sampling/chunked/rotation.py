@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cellcohort.sampling.planning.cycle import SHORTEST_CYCLE, order_of_leaders
+from cellcohort.sampling.planning.cycle import SHORTEST_CYCLE, order_of_primaries
 from cellcohort.sampling.planning.rounding import golden_step
 from cellcohort.sampling.rng import key_of, uniform
 
@@ -90,7 +90,7 @@ def build_rota(weights: np.ndarray, groups: int, turns: int, n_batches: int, see
     if groups > np.count_nonzero(share):
         leader = _evenly(blocks).reshape(-1, groups)
     else:
-        leader = _apart(order_of_leaders(blocks, seed)[0].reshape(-1, groups))
+        leader = _apart(order_of_primaries(blocks, seed)[0].reshape(-1, groups))
     n = len(leader)
     visited = np.arange(n) * golden_step(n) % n
     leader = leader[np.argsort(leader[:, 0], kind="stable")][visited]

@@ -13,13 +13,12 @@ from torch.utils.data import get_worker_info
 from cellcohort.cells import CellTable
 from cellcohort.messages import several, whole_number
 from cellcohort.sampling.axes.base import Axis
-from cellcohort.sampling.batch_sampler import BatchSampler
+from cellcohort.sampling.batch_sampler import BatchSampler, told_as_validation
 from cellcohort.sampling.chunked.layout_search import chunks_of_batches
 from cellcohort.sampling.chunked.load_request import load_of
 from cellcohort.sampling.chunked.reach import place_of
 from cellcohort.sampling.chunked.schedule import ChunkedSchedule
 from cellcohort.sampling.chunked.sequential_schedule import OneByOne
-from cellcohort.sampling.validation import told_as_validation
 
 
 class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
@@ -54,7 +53,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         larger than the store.
     """
 
-    _schedule: ChunkedSchedule | OneByOne
+    _picker: ChunkedSchedule | OneByOne
     batch_size: int = 0  # an attribute, where annbatch has a property
     shuffle = True
 
@@ -122,12 +121,12 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
     @property
     def least_amplification(self) -> float:
         """The least rows read per row used with which all cells of a stratum come equally often, none shared."""
-        return self._schedule.least_amplification
+        return self._picker.least_amplification
 
     @property
     def per_window(self) -> int:
         """Batches that are cut from one window."""
-        return self._schedule.per_window
+        return self._picker.per_window
 
     @property
     def signature(self) -> dict[str, int | str]:
@@ -167,7 +166,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             stop = min(step + self.per_window - number % self.per_window, self.num_batches)
             begin = max(step, first)
             if begin < stop and load % of[1] == of[0]:
-                yield begin, self._schedule.run(epoch, number + begin - step, stop - begin)
+                yield begin, self._picker.run(epoch, number + begin - step, stop - begin)
             step, load = stop, load + 1
 
     def load_request(self, positions: np.ndarray, n_obs: int) -> LoadRequest:

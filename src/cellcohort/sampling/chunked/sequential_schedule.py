@@ -5,19 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from cellcohort.cells import CellTable
-from cellcohort.sampling.planning.schedule import Schedule
+from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.rng import key_of, uniform
 
 PASSES = 8  # that windows are tried on
 
 
-class OneByOne(Schedule):
+class OneByOne:
     """One window of neighbouring chunks after another, in an order that may be keyed by the epoch.
 
     Parameters
     ----------
     cells, places, seed
-        As for :class:`Schedule`.
+        As for :class:`Plan`.
     chunk_size, preload_nchunks : int
         Rows per chunk, and chunks that a window may load.
     shuffle : bool
@@ -32,7 +33,8 @@ class OneByOne(Schedule):
     def __init__(
         self, cells: CellTable, places: int, seed: int, chunk_size: int, preload_nchunks: int, shuffle: bool
     ) -> None:
-        super().__init__(cells, {}, places, seed)
+        self.plan = Plan(cells, {}, places, seed)
+        self.warnings = self.plan.warnings
         rows = np.arange(len(cells)) if cells.rows is None else cells.rows
         self._in_order = np.argsort(rows, kind="stable")
         # cells of every chunk, which follow each other in `_in_order`
@@ -46,20 +48,31 @@ class OneByOne(Schedule):
         """Rows that must be read per row used."""
         return 1.0
 
-    def draw(self, epoch: int, number: int, share: int = 0, shares: int = 1) -> np.ndarray:
-        """Positions of a batch, or of every `shares`-th of its places; int64 of shape (places / shares,)."""
-        lap, window = number // self.n_batches, number // self.per_window
-        first = window * self.per_window - lap * self.n_batches  # before 0 where the window began in the lap before
-        begin, place = max(first, 0), number % self.n_batches - max(first, 0)
-        positions = self._cells(epoch, lap, begin * self._places, (first + self.per_window) * self._places)
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return self.plan.nbytes
+
+    def asked(self, epoch: int, number: int) -> Asked:
+        """Nothing: no axis rules a batch."""
+        return self.plan.asked(0, np.nan)
+
+    def pick(self, epoch: int, number: int) -> np.ndarray:
+        """Positions of a batch, int64 of shape (places,)."""
+        lap, window = number // self.plan.n_batches, number // self.per_window
+        first = (
+            window * self.per_window - lap * self.plan.n_batches
+        )  # before 0 where the window began in the lap before
+        begin, place = max(first, 0), number % self.plan.n_batches - max(first, 0)
+        positions = self._cells(epoch, lap, begin * self.plan.places, (first + self.per_window) * self.plan.places)
         if self._shuffle:
-            key = key_of(self._seed, epoch, lap, 1, window)
+            key = key_of(self.plan.seed, epoch, lap, 1, window)
             positions = positions[np.argsort(uniform(key, np.arange(len(positions), dtype=np.uint64)))]
-        return positions[place * self._places : (place + 1) * self._places][share::shares].astype(np.int64)
+        return positions[place * self.plan.places : (place + 1) * self.plan.places].astype(np.int64)
 
     def run(self, epoch: int, number: int, n: int) -> np.ndarray:
         """Positions of `n` batches, int64 of shape (n, places)."""
-        return np.stack([self.draw(epoch, number + i) for i in range(n)])
+        return np.stack([self.pick(epoch, number + i) for i in range(n)])
 
     def _cells(self, epoch: int, lap: int, start: int, stop: int) -> np.ndarray:
         """Some cells in the order of one of an epoch's passes over all of them."""
@@ -78,7 +91,9 @@ class OneByOne(Schedule):
             held = np.diff(self._first)
             chunks = np.arange(len(held))
             if self._shuffle:
-                chunks = np.argsort(uniform(key_of(self._seed, epoch, lap, 0), chunks.astype(np.uint64)), kind="stable")
+                chunks = np.argsort(
+                    uniform(key_of(self.plan.seed, epoch, lap, 0), chunks.astype(np.uint64)), kind="stable"
+                )
             chunks = chunks[held[chunks] > 0]
             kept = self._pass = (epoch, lap), chunks, np.cumsum(held[chunks])
         return kept[1:]
@@ -86,13 +101,13 @@ class OneByOne(Schedule):
     def _fitting(self, chunk_size: int, limit: int) -> int:
         """The most batches per window with which windows of the first passes load at most `limit` chunks."""
         ends = [self._chunks(epoch, 0)[1] for epoch in range(PASSES if self._shuffle else 1)]
-        n = max(1, limit * chunk_size // self._places)
+        n = max(1, limit * chunk_size // self.plan.places)
         while n > 1 and (most := max(self._most_chunks(n, one) for one in ends)) > limit:
             n = min(n - 1, max(1, n * limit // most))
         most = max(self._most_chunks(n, one) for one in ends)
         if most > limit + 1:  # by one, where a batch as large as a window begins in the middle of a chunk
             self.warnings += (
-                f"a batch of {self._places} cells lies in up to {most} chunks of {chunk_size} rows, as not all of "
+                f"a batch of {self.plan.places} cells lies in up to {most} chunks of {chunk_size} rows, as not all of "
                 f"these are cells to draw; they are loaded, although preload_nchunks={limit}. "
                 f"Use preload_nchunks={most} or more, or a smaller batch_size.",
             )
@@ -100,6 +115,6 @@ class OneByOne(Schedule):
 
     def _most_chunks(self, n: int, ends: np.ndarray) -> int:
         """Chunks that a window of `n` batches loads, at most, in a pass over chunks with these `ends`."""
-        begin = np.arange(0, self.n_batches, n) * self._places
-        stop = np.minimum(begin + n * self._places, ends[-1])
+        begin = np.arange(0, self.plan.n_batches, n) * self.plan.places
+        stop = np.minimum(begin + n * self.plan.places, ends[-1])
         return int((np.searchsorted(ends, stop) - np.searchsorted(ends, begin, "right")).max()) + 1

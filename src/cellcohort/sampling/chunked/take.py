@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.chunked.pool import CALL, CALLS, CELL, EVEN, ODDS, OUTSIDE, USED, free_cells, wanted
-from cellcohort.sampling.drawing.uniform import admit
+from cellcohort.sampling.hash_table import count_up_to
 from cellcohort.sampling.rng import mix
 
 NO_CAP = 1 << 30
@@ -109,7 +109,7 @@ def _choose(found, got, slots, call, evenly, capped, most, tally, key, out):  # 
         cell = slots[slot, CELL]
         if evenly and np.int64(drawn & _U(EVEN - 1)) >= slots[slot, ODDS]:
             continue
-        if most > 0 and not admit(tally, capped[cell], most):
+        if most > 0 and not count_up_to(tally, capped[cell], most):
             continue
         found[turn] = found[got]
         found[got] = slot

@@ -27,7 +27,7 @@ class ChunksInOrder(ChunkSampler):
 
     shuffle = False
 
-    def _plan(self, world_size: int) -> OneByOne:
+    def _make_picker(self, world_size: int) -> OneByOne:
         if self.axes:
             raise ValueError(
                 f"{type(self).__name__} draws without regard to axes, but was given {', '.join(sorted(self.axes))}; "
@@ -37,7 +37,7 @@ class ChunksInOrder(ChunkSampler):
 
     def _take_place(self, rank: int, world_size: int) -> None:
         super()._take_place(rank, world_size)
-        one_pass = self._schedule.n_batches // world_size
+        one_pass = self._picker.plan.n_batches // world_size
         if self.num_batches > one_pass:
             raise ValueError(
                 f"num_batches={self.num_batches} is more than the {several(one_pass, 'batch')} per rank of one pass "

@@ -40,9 +40,9 @@ def batches_want(strata, hunger, census, layers, heads, asks, half_width):  # ty
         begin, end = heads.focal[j] - half_width - TOLERANCE, heads.focal[j] + half_width + TOLERANCE
         for i in range(first, last):
             s = asks.stratum[i]
-            low[i] = first_from(layers.knot, layers.knot_ptr[s], layers.knot_ptr[s + 1], begin)
-            high[i] = first_from(layers.knot, low[i], layers.knot_ptr[s + 1], end)
-            held = layers.knot_start[high[i]] - layers.knot_start[low[i]]
+            low[i] = first_from(layers.times, layers.times_indptr[s], layers.times_indptr[s + 1], begin)
+            high[i] = first_from(layers.times, low[i], layers.times_indptr[s + 1], end)
+            held = layers.times_start[high[i]] - layers.times_start[low[i]]
             least[i], most[i] = least_and_most(asks.cells[i], layers.start[s + 1] - layers.start[s], held)
         own = asks.cells[first:last]
         within[first:last] = share_out(own, least[first:last], most[first:last], heads.inside[j], heads.number + j)

@@ -41,14 +41,14 @@ class ChunkedBatchSampler(ChunkSampler):
     @property
     def unreached(self) -> tuple[str, ...]:
         """What to say where windows are too few for every group to lead in every epoch of each rank."""
-        if isinstance(self._schedule, OneByOne):
+        if isinstance(self._picker, OneByOne):
             return ()
-        return self._schedule.unreached(self.num_batches, self.world_size)
+        return self._picker.unreached(self.num_batches, self.world_size)
 
     def _shortfalls(self) -> tuple[str, ...]:
         return (*super()._shortfalls(), *self.unreached)
 
-    def _plan(self, world_size: int) -> ChunkedSchedule | OneByOne:
+    def _make_picker(self, world_size: int) -> ChunkedSchedule | OneByOne:
         if not self.axes:
             return self._one_by_one(shuffle=True)
         return ChunkedSchedule(self.cells, self.axes, self.batch_size, self.seed, self.chunk_size, self.preload_nchunks)

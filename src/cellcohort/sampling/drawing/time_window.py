@@ -9,110 +9,102 @@ of small strata are dealt anew from time to time, and all cells come equally oft
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.drawing.uniform import MOST_TRIES, admit, give_way, tally
-from cellcohort.sampling.planning.rounding import inside_of
-from cellcohort.sampling.rng import bits_of, mix, permuted
+from cellcohort.sampling.hash_table import count_up_to, empty_counts
+from cellcohort.sampling.planning.plan import TimeWindow
+from cellcohort.sampling.planning.strata import CompiledStrata
+from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
 
 CLASSES = 64
 SMALL = 16 * CLASSES  # cells; smaller strata deal their classes anew every CLASSES batches
 FEW = 16  # cells that are looked at one by one, where trying class by class would mostly miss
+MOST_TRIES = 8  # cells looked at for each one needed before a cap gives way
 _BITS = 6
 TOLERANCE = 1e-4  # hours, a third of a second; what 32-bit hours leave unsure is less
 _U = np.uint64
 
 
-@njit(cache=True, nogil=True)
-def focal_knot(knot, first, last, turn, key):  # type: ignore[no-untyped-def]
-    """One of the times ``knot[first:last]``, each having its turn; -1 if all are missing."""
-    n = last - first
-    index = permuted(turn % n, n, bits_of(n), mix(key, _U(turn // n)))
-    for i in range(n):
-        known = first + (index + i) % n
-        if np.isfinite(knot[known]):
-            return known
-    return -1
+class BatchKey(NamedTuple):
+    """The place of a batch in its epoch, and the key of the epoch."""
+
+    number: Whole
+    epoch: np.uint64
+
+
+class Part(NamedTuple):
+    """The cells of one stratum inside or outside a time window: two runs of ranks in the stratum."""
+
+    stratum: Whole
+    first: tuple[Whole, Whole]
+    second: tuple[Whole, Whole]
+    outside: bool
 
 
 @njit(cache=True, nogil=True)
-def draw_windowed(  # type: ignore[no-untyped-def]
-    order,
-    start,
-    knot,
-    knot_start,
-    knot_ptr,
-    capped,
-    most,
-    stratum,
-    count,
-    focal,
-    half_width,
-    inside,
-    number,
-    key,
-    share,
-    shares,
-    out,
-):
-    """As `draw`, with `inside` cells of the batch (see `inside_of`) at most `half_width` from `focal`, if there are.
+def draw_in_time_window(
+    strata: CompiledStrata,
+    stratum: np.ndarray,
+    count: np.ndarray,
+    window: TimeWindow,
+    most: Whole,
+    key: BatchKey,
+    out: np.ndarray,
+) -> None:
+    """Fill `out` with ``count[i]`` cells of each ``stratum[i]``, as many of all inside the time window as it asks.
 
-    With `most` > 0, also with at most so many cells of one label of `capped`, if there are.
+    With `most` > 0, at most so many cells of one capped label, if there are.
     """
     m = len(stratum)
     low, high, begin, end = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
     for entry in range(m):
         s = stratum[entry]
-        size = start[s + 1] - start[s]
-        first, last = knot_ptr[s], knot_ptr[s + 1]
-        first = first_from(knot, first, last, focal - half_width - TOLERANCE)
-        begin[entry] = knot_start[first] - start[s]
-        end[entry] = knot_start[first_from(knot, first, last, focal + half_width + TOLERANCE)] - start[s]
-        within = end[entry] - begin[entry]
-        low[entry], high[entry] = least_and_most(count[entry], size, within)
-    wanted = share_out(count, low, high, inside_of(inside, number), number)
+        size = strata.start[s + 1] - strata.start[s]
+        first, last = strata.times_indptr[s], strata.times_indptr[s + 1]
+        first = first_from(strata.times, first, last, window.focal - window.half_width - TOLERANCE)
+        begin[entry] = strata.times_start[first] - strata.start[s]
+        last = first_from(strata.times, first, last, window.focal + window.half_width + TOLERANCE)
+        end[entry] = strata.times_start[last] - strata.start[s]
+        low[entry], high[entry] = least_and_most(count[entry], size, end[entry] - begin[entry])
+    n_inside = share_out(count, low, high, window.n_inside, key.number)
 
-    place = filled = 0
-    held = tally(count.sum() if most > 0 else 1)
-    batch_key = mix(key, _U(number))
+    filled = 0
+    held = empty_counts(count.sum() if most > 0 else 1)
     for entry in range(m):
         s = stratum[entry]
-        size = start[s + 1] - start[s]
-        for part in range(2):
-            need = wanted[entry] if part == 0 else count[entry] - wanted[entry]
-            if need:
-                place, filled = _draw_part(
-                    order, s, start[s], size, begin[entry], end[entry], capped, most, held, part, need,
-                    number, key, batch_key, place, filled, share, shares, out,
-                )  # fmt: skip
-    if most == 0:
+        size = strata.start[s + 1] - strata.start[s]
+        near, far = n_inside[entry], count[entry] - n_inside[entry]
+        if near:
+            part = Part(s, (begin[entry], end[entry]), (0, 0), False)
+            _draw_part(strata, part, held, most, key, out[filled : filled + near])
+        if far:
+            part = Part(s, (0, begin[entry]), (end[entry], size), True)
+            _draw_part(strata, part, held, most, key, out[filled + near : filled + near + far])
+        filled += count[entry]
+    if most == 0:  # without a cap, all positions are looked up together, which is faster
         for i in range(filled):
-            out[i] = order[out[i]]
+            out[i] = strata.order[out[i]]
 
 
 @njit(cache=True, nogil=True)
-def least_and_most(count, size, within):  # type: ignore[no-untyped-def]
+def least_and_most(count: Whole, size: Whole, within: Whole) -> tuple[Whole, Whole]:
     """How few and how many of `count` cells of a stratum of `size` can be of `within`, with the fewest repeats."""
-    turns = (count + size - 1) // size  # how often the most repeated cell must come
-    least = max((turns - 1) * within, count - turns * (size - within))
-    return least, min(turns * within, count - (turns - 1) * (size - within))
+    times = (count + size - 1) // size  # how often the most repeated cell must come
+    least = max((times - 1) * within, count - times * (size - within))
+    return least, min(times * within, count - (times - 1) * (size - within))
 
 
 @njit(cache=True, nogil=True)
-def first_from(knot, first, last, time):  # type: ignore[no-untyped-def]
-    """The first of the rising times ``knot[first:last]`` that is not below `time`; `last` if all are."""
-    while first < last:
-        middle = (first + last) // 2
-        if knot[middle] < time:
-            first = middle + 1
-        else:
-            last = middle
-    return first
+def first_from(times: np.ndarray, first: Whole, last: Whole, time: float) -> Whole:
+    """The first of the rising ``times[first:last]`` that is not below `time`; `last` if all are."""
+    return first + np.searchsorted(times[first:last], time)
 
 
 @njit(cache=True, nogil=True)
-def share_out(count, low, high, inside, number):  # type: ignore[no-untyped-def]
+def share_out(count: np.ndarray, low: np.ndarray, high: np.ndarray, inside: Whole, number: Whole) -> np.ndarray:
     """Share `inside` places out in proportion to `count`, between `low` and `high` of each entry."""
     m = len(count)
     total = count.sum()
@@ -136,84 +128,89 @@ def share_out(count, low, high, inside, number):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _blocks(begin, end):  # type: ignore[no-untyped-def]
-    return begin // CLASSES, (end - 1) // CLASSES - begin // CLASSES + 1 if end > begin else 0
-
-
-@njit(cache=True, nogil=True)
-def _draw_part(  # type: ignore[no-untyped-def]
-    order, stratum, begin_of, size, begin, end, capped, most, held, part, need, number, key, batch_key,
-    place, filled, share, shares, out,
-):  # fmt: skip
-    """Draw `need` cells of one stratum inside (part 0) or outside (part 1) the ranks begin..end."""
-    # the ranks to draw from are one or two runs of neighbours
-    bounds = ((begin, end), (0, 0)) if part == 0 else ((0, begin), (end, size))
-    n_fit = bounds[0][1] - bounds[0][0] + bounds[1][1] - bounds[1][0]
-    stratum_key = mix(key, _U(stratum))
+def _draw_part(
+    strata: CompiledStrata, part: Part, held: np.ndarray, most: Whole, key: BatchKey, out: np.ndarray
+) -> None:
+    """Fill `out` with cells of one part of a stratum: ranks in sorted order, or positions where there is a cap."""
+    begin_of, size = strata.start[part.stratum], strata.start[part.stratum + 1] - strata.start[part.stratum]
+    need, n_fit = len(out), part.first[1] - part.first[0] + part.second[1] - part.second[0]
+    stratum_key = mix(key.epoch, _U(part.stratum))
     if size <= SMALL:
-        stratum_key = mix(stratum_key, _U(number // CLASSES))
-    shift = np.int64(stratum_key % _U(CLASSES)) if size > CLASSES else np.int64(0)
-    first_class = number % CLASSES
+        stratum_key = mix(stratum_key, _U(key.number // CLASSES))
     if size <= CLASSES and most == 0 and need <= n_fit <= FEW:
-        block_key, turn = mix(stratum_key, _U(0)), np.int64(-1)
-        for _ in range(need):
-            rank, turn = _next_of_few(bounds, turn, first_class, block_key)
-            if place % shares == share:
-                out[filled] = begin_of + rank
-                filled += 1
-            place += 1
-        return place, filled
-    batch_key = mix(batch_key, _U(stratum))
+        _draw_few(part, key.number % CLASSES, mix(stratum_key, _U(0)), begin_of, out)
+        return
+    shift = np.int64(stratum_key % _U(CLASSES)) if size > CLASSES else np.int64(0)
+    batch_key = mix(mix(key.epoch, _U(key.number)), _U(part.stratum))
     # of each run, its first block and number of blocks
-    left, n_left = _blocks(bounds[0][0] + shift, bounds[0][1] + shift)
-    right, n_right = _blocks(bounds[1][0] + shift, bounds[1][1] + shift)
-    look = most > 0  # without a cap, all positions are looked up together at the end, which is faster
-    most = most if need <= n_fit else 0
+    left, n_left = _blocks(part.first[0] + shift, part.first[1] + shift)
+    right, n_right = _blocks(part.second[0] + shift, part.second[1] + shift)
+    look_up, most = most > 0, most if need <= n_fit else 0
     tries = min(n_fit, MOST_TRIES * (need + 8)) if most > 0 else 0
     turned_away = np.empty(tries, np.int64)
     n_blocks = n_left + n_right
     bits = bits_of(n_blocks)
-    taken = n_away = visit = 0
+    taken = n_away = round_ = 0
     while True:
-        cell_class = first_class ^ _reversed_bits(visit % CLASSES)
-        walk_key = mix(batch_key, _U(2 * visit + part))
+        cell_class = key.number % CLASSES ^ _reversed_bits(round_ % CLASSES)
+        round_key = mix(batch_key, _U(2 * round_ + part.outside))
         for i in range(n_blocks):
-            j = permuted(i, n_blocks, bits, walk_key)
+            j = permuted(i, n_blocks, bits, round_key)
             block = left + j if j < n_left else right + j - n_left
             rank = block * CLASSES - shift + _offset(cell_class, mix(stratum_key, _U(block)))
-            lowest, highest = bounds[0] if j < n_left else bounds[1]
+            lowest, highest = part.first if j < n_left else part.second
             if not lowest <= rank < highest:
                 continue
-            position = order[begin_of + rank] if look else begin_of + rank
-            if most > 0 and not admit(held, capped[position], most):
+            position = strata.order[begin_of + rank] if look_up else begin_of + rank
+            if most > 0 and not count_up_to(held, strata.capped[position], most):
                 turned_away[n_away] = position
                 n_away += 1
             else:
-                if place % shares == share:
-                    out[filled] = position
-                    filled += 1
-                place, taken = place + 1, taken + 1
+                out[taken] = position
+                taken += 1
             if taken + (n_away if taken + n_away == tries else 0) >= need:
-                return give_way(
-                    held, capped, most, turned_away[:n_away], need - taken, place, filled, share, shares, out
-                )
-        visit += 1
+                fill_with_turned_away(strata.capped, held, most, turned_away[:n_away], out[taken:])
+                return
+        round_ += 1
 
 
 @njit(cache=True, nogil=True)
-def _next_of_few(bounds, turn, first_class, key):  # type: ignore[no-untyped-def]
-    """The rank within the bounds whose class comes up next after `turn`, found by looking at every rank; its turn."""
-    next_rank, next_turn = 0, CLASSES
-    for begin, end in bounds:
-        for rank in range(begin, end):
-            own = _reversed_bits(_class_at(rank, key) ^ first_class)
-            if turn < own < next_turn:
-                next_rank, next_turn = rank, own
-    return next_rank, next_turn
+def fill_with_turned_away(
+    capped: np.ndarray, held: np.ndarray, most: Whole, turned_away: np.ndarray, out: np.ndarray
+) -> None:
+    """Fill `out` with cells that the cap turned away, raising the cap one by one."""
+    filled = 0
+    while filled < len(out):
+        most += 1
+        for i in range(len(turned_away)):
+            if turned_away[i] >= 0 and filled < len(out) and count_up_to(held, capped[turned_away[i]], most):
+                out[filled] = turned_away[i]
+                filled, turned_away[i] = filled + 1, -1
 
 
 @njit(cache=True, nogil=True)
-def _class_at(offset, key):  # type: ignore[no-untyped-def]
+def _blocks(begin: Whole, end: Whole) -> tuple[Whole, Whole]:
+    """The first block of a run of ranks, and how many it touches."""
+    return begin // CLASSES, (end - 1) // CLASSES - begin // CLASSES + 1 if end > begin else 0
+
+
+@njit(cache=True, nogil=True)
+def _draw_few(part: Part, first_class: Whole, key: np.uint64, begin_of: Whole, out: np.ndarray) -> None:
+    """Fill `out` with the cells of a part whose classes come up first, found by looking at every cell."""
+    due: Whole = -1
+    for i in range(len(out)):
+        next_rank: Whole = 0
+        next_due: Whole = CLASSES
+        for begin, end in (part.first, part.second):
+            for rank in range(begin, end):
+                own = _reversed_bits(_class_at(rank, key) ^ first_class)
+                if due < own < next_due:
+                    next_rank, next_due = rank, own
+        out[i], due = begin_of + next_rank, next_due
+
+
+@njit(cache=True, nogil=True)
+def _class_at(offset: Whole, key: np.uint64) -> Whole:
     """The class of a cell of a block: the inverse of `_offset`."""
     x = _U(offset)
     for i in range(3):
@@ -226,7 +223,7 @@ def _class_at(offset, key):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _offset(cell_class, key):  # type: ignore[no-untyped-def]
+def _offset(cell_class: Whole, key: np.uint64) -> Whole:
     """Which cell of a block belongs to a class: a permutation of 0..CLASSES-1 that `key` names."""
     x = _U(cell_class)
     for _ in range(3):
@@ -238,9 +235,9 @@ def _offset(cell_class, key):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _reversed_bits(x):  # type: ignore[no-untyped-def]
+def _reversed_bits(x: Whole) -> Whole:
     """The `_BITS` bits of x in reverse order, so that classes used next to each other are far apart."""
-    y = 0
+    y: Whole = 0
     for _ in range(_BITS):
         y = (y << 1) | (x & 1)
         x >>= 1

@@ -17,18 +17,18 @@ from cellcohort.sampling.planning.rounding import GOLDEN, PLASTIC, FlatQuotas, l
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import key_of, uniform
 
-SHORTEST_CYCLE = 1024  # batches; lets spare places and small groups have their turns in small tables
+SHORTEST_CYCLE = 1024  # batches; lets spare places and small groups come in small tables
 
 
 @dataclass(frozen=True)
-class Plan:
+class Cycle:
     """A cycle of batches, repeated for as long as an epoch lasts.
 
     Attributes
     ----------
-    leader, turn : numpy.ndarray of int, shape (n_batches,)
+    primary, occurrence : numpy.ndarray of int, shape (n_batches,)
         Group that leads each batch, and how many batches of the cycle it led before.
-    turns : numpy.ndarray of int, shape (n_groups,)
+    occurrences : numpy.ndarray of int, shape (n_groups,)
         Batches of the cycle that each group leads.
     ptr : numpy.ndarray of int, shape (n_batches + 1,)
         Batch `i` takes ``count[j]`` cells of ``stratum[j]`` for j in ``ptr[i]:ptr[i + 1]``.
@@ -38,9 +38,9 @@ class Plan:
         Cells that one cycle takes from each stratum.
     """
 
-    leader: np.ndarray
-    turn: np.ndarray
-    turns: np.ndarray
+    primary: np.ndarray
+    occurrence: np.ndarray
+    occurrences: np.ndarray
     ptr: np.ndarray
     stratum: np.ndarray
     count: np.ndarray
@@ -48,7 +48,7 @@ class Plan:
     total: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.leader)
+        return len(self.primary)
 
     @property
     def nbytes(self) -> int:
@@ -77,7 +77,9 @@ class Plan:
         return longest
 
 
-def build_plan(strata: Strata, weights: np.ndarray, quotas: dict[int, list[Quota]], n_batches: int, seed: int) -> Plan:
+def build_cycle(
+    strata: Strata, weights: np.ndarray, quotas: dict[int, list[Quota]], n_batches: int, seed: int
+) -> Cycle:
     """Plan a cycle of about `n_batches` batches.
 
     Parameters
@@ -87,51 +89,53 @@ def build_plan(strata: Strata, weights: np.ndarray, quotas: dict[int, list[Quota
     quotas : dict of int to list of Quota
         What the batches of each leading group hold.
     """
-    leaders = np.array(sorted(quotas))
-    share = weights[leaders] / weights[leaders].sum()
-    turns = np.zeros(len(weights), np.int64)
-    turns[leaders] = np.maximum(1, np.rint(share * max(n_batches, SHORTEST_CYCLE)))
-    leader, turn = order_of_leaders(turns, seed)
+    primaries = np.array(sorted(quotas))
+    share = weights[primaries] / weights[primaries].sum()
+    occurrences = np.zeros(len(weights), np.int64)
+    occurrences[primaries] = np.maximum(1, np.rint(share * max(n_batches, SHORTEST_CYCLE)))
+    primary, occurrence = order_of_primaries(occurrences, seed)
 
-    flat = FlatQuotas.of([(g, quota) for g in leaders for quota in quotas[g]], strata.levels.shape[1] > 1)
-    row, section = _pairs(flat.leader, leader)
-    place, leaf, count = round_quotas(flat, section, turn[row], seed)
+    flat = FlatQuotas.of([(g, quota) for g in primaries for quota in quotas[g]], strata.levels.shape[1] > 1)
+    row, section = _pairs(flat.primary, primary)
+    place, leaf, count = round_quotas(flat, section, occurrence[row], seed)
     row, section, label = row[place], section[place], flat.label[leaf]
     leaked = np.where(flat.part[section] == LEAKED, count, 0)
     thin = flat.part[section] == BOTH
-    leaked[thin] = leaked_of(place[thin], count[thin], flat.leaky[section[thin]], turn[row[thin]])
+    leaked[thin] = leaked_of(place[thin], count[thin], flat.leaky[section[thin]], occurrence[row[thin]])
     own = count - leaked
 
     key_of = strata.group * len(strata.levels) + strata.label
     kept = own > 0
-    own_stratum = np.searchsorted(key_of, leader[row[kept]] * len(strata.levels) + label[kept])
+    own_stratum = np.searchsorted(key_of, primary[row[kept]] * len(strata.levels) + label[kept])
     spread = leaked > 0
-    leak_entry, leak_stratum = _spread(strata, leader[row[spread]], label[spread], leaked[spread], turn[row[spread]])
+    leak_entry, leak_stratum = _spread(
+        strata, primary[row[spread]], label[spread], leaked[spread], occurrence[row[spread]]
+    )
     rows = np.concatenate([row[kept], row[spread][leak_entry]])
     stratum = np.concatenate([own_stratum, leak_stratum])
     counts = np.concatenate([own[kept], np.ones(len(leak_entry), np.int64)])
-    return _assemble(strata, leader, turn, turns, rows, stratum, counts)
+    return _assemble(strata, primary, occurrence, occurrences, rows, stratum, counts)
 
 
-def order_of_leaders(turns: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Spread each group's turns evenly over the cycle, each at a random moment of its interval."""
-    group = np.repeat(np.arange(len(turns)), turns)
-    turn = np.arange(len(group)) - np.repeat(np.cumsum(turns) - turns, turns)
+def order_of_primaries(occurrences: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Spread each group's occurrences evenly over the cycle, each at a random moment of its interval."""
+    group = np.repeat(np.arange(len(occurrences)), occurrences)
+    occurrence = np.arange(len(group)) - np.repeat(np.cumsum(occurrences) - occurrences, occurrences)
     jitter = uniform(key_of(seed), np.arange(len(group), dtype=np.uint64))
-    order = np.argsort((turn + jitter) / turns[group], kind="stable")
-    return group[order].astype(np.int32), turn[order]
+    order = np.argsort((occurrence + jitter) / occurrences[group], kind="stable")
+    return group[order].astype(np.int32), occurrence[order]
 
 
-def _pairs(section_leader: np.ndarray, leader: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every (batch, section) that belong together; sections of one leader are neighbours."""
-    first = np.searchsorted(section_leader, leader)
-    n = np.searchsorted(section_leader, leader, side="right") - first
-    row = np.repeat(np.arange(len(leader)), n)
+def _pairs(section_primary: np.ndarray, primary: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every (batch, section) that belong together; sections of one primary are neighbours."""
+    first = np.searchsorted(section_primary, primary)
+    n = np.searchsorted(section_primary, primary, side="right") - first
+    row = np.repeat(np.arange(len(primary)), n)
     return row, np.repeat(first, n) + within(n)
 
 
 def _spread(
-    strata: Strata, leader: np.ndarray, label: np.ndarray, count: np.ndarray, turn: np.ndarray
+    strata: Strata, primary: np.ndarray, label: np.ndarray, count: np.ndarray, occurrence: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Share leaked cells out over the other groups' strata of their label, in proportion to size.
 
@@ -143,13 +147,13 @@ def _spread(
     label_begin = (end - size)[np.searchsorted(labels, label)]
     label_end = end[np.searchsorted(labels, label, side="right") - 1]
     width = np.int64(strata.group.max() + 1)
-    key_of, key = labels * width + strata.group[order], label * width + leader
+    key_of, key = labels * width + strata.group[order], label * width + primary
     at = np.minimum(np.searchsorted(key_of, key), len(order) - 1)
     own = np.where(key_of[at] == key, size[at], 0)
     own_begin = np.where(own > 0, end[at] - size[at], label_end)
 
     entry = np.repeat(np.arange(len(count)), count)
-    theta = np.mod(turn * GOLDEN + label * PLASTIC, 1.0)
+    theta = np.mod(occurrence * GOLDEN + label * PLASTIC, 1.0)
     pool = label_end - label_begin - own
     point = label_begin[entry] + (within(count) + theta[entry]) * (pool / count)[entry]
     point += np.where(point >= own_begin[entry], own[entry], 0)
@@ -157,9 +161,9 @@ def _spread(
 
 
 def _assemble(
-    strata: Strata, leader: np.ndarray, turn: np.ndarray, turns: np.ndarray,
+    strata: Strata, primary: np.ndarray, occurrence: np.ndarray, occurrences: np.ndarray,
     row: np.ndarray, stratum: np.ndarray, count: np.ndarray,
-) -> Plan:  # fmt: skip
+) -> Cycle:  # fmt: skip
     n = len(strata.group)
     by_label = np.argsort(strata.label, kind="stable")
     rank = np.empty(n, np.int64)
@@ -171,8 +175,8 @@ def _assemble(
     new = np.concatenate([[True], np.diff(stratum[order]) != 0])
     before = np.empty(len(count), np.int64)
     before[order] = running - np.maximum.accumulate(np.where(new, running, 0))
-    return Plan(
-        leader, turn, turns, np.searchsorted(row, np.arange(len(leader) + 1)), stratum.astype(np.int32),
+    return Cycle(
+        primary, occurrence, occurrences, np.searchsorted(row, np.arange(len(primary) + 1)), stratum.astype(np.int32),
         count.astype(_narrow(count, np.int16)), before.astype(_narrow(before, np.int32)),
         np.bincount(stratum, weights=count, minlength=n).astype(np.int64),
     )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.planning.quotas import Quota
-from cellcohort.sampling.rng import key_of, permuted_each
+from cellcohort.sampling.rng import Whole, key_of, permuted_each
 
 GOLDEN = (math.sqrt(5) - 1) / 2  # steps of this fraction fill the unit interval most evenly
 PLASTIC = 0.7548776662466927  # the same for a second rotation that keeps no step with the first
@@ -20,7 +20,7 @@ PLASTIC = 0.7548776662466927  # the same for a second rotation that keeps no ste
 class FlatQuotas:
     """All quotas end to end: section `i` owns the leaves ``ptr[i]:ptr[i + 1]``."""
 
-    leader: np.ndarray
+    primary: np.ndarray
     part: np.ndarray
     leaky: np.ndarray
     label: np.ndarray
@@ -48,7 +48,7 @@ class FlatQuotas:
         equal = np.maximum.reduceat(part, ptr[:-1]) - np.minimum.reduceat(part, ptr[:-1]) < 1e-9
         step = np.where(equal, [golden_step(n) / n for n in size], GOLDEN)
         return cls(
-            leader=np.array([g for g, _ in sections]), part=np.array([q.part for q in quota]),
+            primary=np.array([g for g, _ in sections]), part=np.array([q.part for q in quota]),
             leaky=np.array([q.leaky for q in quota]), label=np.concatenate([q.label for q in quota]),
             whole=whole, end=end, spare=spare, ptr=ptr, step=step, offset=np.where(equal, 0.5 / size, 0.25),
             alike=equal & (not nested),
@@ -67,7 +67,7 @@ def within(n: np.ndarray) -> np.ndarray:
 
 
 def round_quotas(
-    flat: FlatQuotas, section: np.ndarray, turn: np.ndarray, seed: int
+    flat: FlatQuotas, section: np.ndarray, occurrence: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Whole numbers for every (batch, section): entries of (index of the pair, leaf, count).
 
@@ -76,7 +76,7 @@ def round_quotas(
     Where all parts are alike, they lie in a new order after every round, so that no two labels
     are kept apart for ever.
     """
-    theta = np.mod(flat.offset[section] + turn * flat.step[section], 1.0)
+    theta = np.mod(flat.offset[section] + occurrence * flat.step[section], 1.0)
     n = flat.spare[section]
     base = np.cumsum(flat.spare) - flat.spare
     point = np.repeat(base[section] + 1 - theta, n) + within(n)
@@ -84,7 +84,7 @@ def round_quotas(
     alike = np.repeat(flat.alike[section], n)
     of = np.repeat(section, n)[alike]
     size = np.diff(flat.ptr)[of]
-    rounds = np.repeat(turn, n)[alike] // size
+    rounds = np.repeat(occurrence, n)[alike] // size
     local = spare_leaf[alike] - flat.ptr[of]
     spare_leaf[alike] = flat.ptr[of] + permuted_each(local, size, of * 2**32 + rounds, key_of(seed, 1))
     has = np.flatnonzero(flat.whole)
@@ -106,20 +106,20 @@ def sum_by(key: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return key[first], np.add.reduceat(count[order], first)
 
 
-def leaked_of(place: np.ndarray, count: np.ndarray, leaky: np.ndarray, turn: np.ndarray) -> np.ndarray:
+def leaked_of(place: np.ndarray, count: np.ndarray, leaky: np.ndarray, occurrence: np.ndarray) -> np.ndarray:
     """How many of each entry's cells are leaked: the share `leaky` of every run of entries, rounded."""
     if len(place) == 0:
         return count
     end = np.cumsum(count)
     new = np.concatenate([[True], place[1:] != place[:-1]])
     begin = np.maximum.accumulate(np.where(new, end - count, 0))
-    psi = np.mod(turn * PLASTIC, 1.0) * (1 - 1e-6) + 1e-9
+    psi = np.mod(occurrence * PLASTIC, 1.0) * (1 - 1e-6) + 1e-9
     upto = np.floor((end - begin) * leaky + psi)
     return (upto - np.floor((end - begin - count) * leaky + psi)).astype(np.int64)
 
 
 @njit(cache=True, nogil=True)
-def inside_of(cells, number):  # type: ignore[no-untyped-def]
+def inside_of(cells: float, number: Whole) -> Whole:
     """The whole number for batch `number` that is `cells` on average: fractions of a cell are made up over batches."""
     whole = np.int64(cells + 1e-9)
     part = cells + 1e-9 - whole

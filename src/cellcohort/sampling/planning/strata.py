@@ -29,9 +29,9 @@ class Strata:
         Code of the group axis (0 without one) and row of `levels` of each stratum.
     levels : numpy.ndarray of int64, shape (n_labels, n_share_axes)
         The combinations of labels present, one code per share axis; sorted.
-    knot, knot_start, knot_ptr : numpy.ndarray
-        Times present: stratum `s` has the times ``knot[knot_ptr[s]:knot_ptr[s + 1]]``, and the
-        cells of time `k` begin at ``order[knot_start[k]]``. Empty without a window axis.
+    times, times_start, times_indptr : numpy.ndarray
+        Times present: stratum `s` has the times ``times[times_indptr[s]:times_indptr[s + 1]]``, and the
+        cells of time `k` begin at ``order[times_start[k]]``. Empty without a window axis.
     """
 
     order: np.ndarray
@@ -39,9 +39,9 @@ class Strata:
     group: np.ndarray
     label: np.ndarray
     levels: np.ndarray
-    knot: np.ndarray
-    knot_start: np.ndarray
-    knot_ptr: np.ndarray
+    times: np.ndarray
+    times_start: np.ndarray
+    times_indptr: np.ndarray
 
     @cached_property
     def size(self) -> np.ndarray:
@@ -54,22 +54,31 @@ class Strata:
         return sum(array.nbytes for array in vars(self).values())
 
 
-class Layers(NamedTuple):
-    """Strata as compiled code takes them, of one type each; `capped` are the codes of the label that is capped."""
+class CompiledStrata(NamedTuple):
+    """The arrays of `Strata` as compiled functions take them.
 
+    `capped` holds the code of the capped label of every cell of the table; it is empty without a cap.
+    """
+
+    order: np.ndarray
     start: np.ndarray
     group: np.ndarray
     label: np.ndarray
-    knot: np.ndarray
-    knot_start: np.ndarray
-    knot_ptr: np.ndarray
+    times: np.ndarray
+    times_start: np.ndarray
+    times_indptr: np.ndarray
     capped: np.ndarray
 
     @classmethod
-    def of(cls, strata: Strata, capped: np.ndarray) -> Layers:
+    def of(cls, strata: Strata, capped: np.ndarray) -> CompiledStrata:
+        """The arrays of `strata` and the codes of the capped label."""
         group, label = (np.ascontiguousarray(part, np.int64) for part in (strata.group, strata.label))
-        knot_start = strata.knot_start.astype(np.int64)
-        return cls(strata.start, group, label, strata.knot, knot_start, strata.knot_ptr, capped.astype(np.int32))
+        return cls(
+            strata.order, strata.start, group, label, strata.times, strata.times_start, strata.times_indptr, capped
+        )
+
+
+Layers = CompiledStrata  # the name in caches of compiled functions that were written before
 
 
 def build_strata(
@@ -92,23 +101,23 @@ def build_strata(
     order: np.ndarray = np.arange(n_cells) if positions is None else positions
     order = order.astype(_index_type(n_cells))
     columns = [(column.codes, len(column.labels)) for column in ([group] if group else []) + shares]
-    time, times = _time_codes(hours) if hours is not None else (np.empty(0), np.empty(0))
-    code, present, counts = _combine(columns if hours is None else [*columns, (time, len(times))], order)
+    time, all_times = _time_codes(hours) if hours is not None else (np.empty(0), np.empty(0))
+    code, present, counts = _combine(columns if hours is None else [*columns, (time, len(all_times))], order)
     bounds: np.ndarray = np.concatenate([[0], np.cumsum(counts)])
     ranks = _count_up(order)
     if cap is not None:
         ranks = stable_order(cap.codes[order], len(cap.labels), ranks)
     order = order[stable_order(code, len(present), ranks)]
-    start, knots = bounds, (np.empty(0), np.empty(0, np.int64), np.zeros(len(bounds), np.int64))
+    start, by_time = bounds, (np.empty(0), np.empty(0, order.dtype), np.zeros(len(bounds), np.int64))
     if hours is not None:
-        knot, present = times[present[:, -1]], present[:, :-1]
+        times, present = all_times[present[:, -1]], present[:, :-1]
         first = np.concatenate([[True], (present[1:] != present[:-1]).any(axis=1)])
-        knot_ptr = np.append(np.flatnonzero(first), len(present))
-        start, present = bounds[knot_ptr], present[first]
-        knots = knot, bounds.astype(order.dtype), knot_ptr
+        times_indptr = np.append(np.flatnonzero(first), len(present))
+        start, present = bounds[times_indptr], present[first]
+        by_time = times, bounds.astype(order.dtype), times_indptr
     levels, label = np.unique(present[:, 1 if group else 0 :], axis=0, return_inverse=True)
     groups = present[:, 0] if group else np.zeros(len(present), np.int64)
-    return Strata(order, start, groups, label.reshape(-1), levels, *knots)
+    return Strata(order, start, groups, label.reshape(-1), levels, *by_time)
 
 
 def _time_codes(hours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -148,7 +157,9 @@ def _combine(columns: list[tuple[np.ndarray, int]], positions: np.ndarray) -> tu
 
 
 @njit(cache=True)
-def _count_pairs(code, width, codes, positions, counts):  # type: ignore[no-untyped-def]
+def _count_pairs(
+    code: np.ndarray, width: int, codes: np.ndarray, positions: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
     """Cells of each pair of a code and a label, added to `counts`."""
     for i in range(len(code)):
         counts[code[i] * np.int64(width) + codes[positions[i]]] += 1
@@ -156,7 +167,7 @@ def _count_pairs(code, width, codes, positions, counts):  # type: ignore[no-unty
 
 
 @njit(cache=True)
-def _recode(code, width, codes, positions, new):  # type: ignore[no-untyped-def]
+def _recode(code: np.ndarray, width: int, codes: np.ndarray, positions: np.ndarray, new: np.ndarray) -> None:
     """Replace each code by the new code of its pair with a label."""
     for i in range(len(code)):
         code[i] = new[code[i] * np.int64(width) + codes[positions[i]]]

@@ -1,0 +1,242 @@
+"""Axes applied to a table: what each batch of an epoch is to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from cellcohort.cells import CellTable
+from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
+from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.planning.cycle import build_cycle
+from cellcohort.sampling.planning.quotas import quotas
+from cellcohort.sampling.planning.rounding import golden_step, inside_of
+from cellcohort.sampling.planning.shortfalls import shortfalls
+from cellcohort.sampling.planning.strata import build_strata
+from cellcohort.sampling.rng import Whole, bits_of, key_of, mix, permuted
+
+_U = np.uint64
+
+
+class TimeWindow(NamedTuple):
+    """The time window of a batch: `n_inside` of its cells are at most `half_width` hours from `focal`, if there are."""
+
+    focal: float
+    half_width: float
+    n_inside: Whole
+
+
+class BatchSpec(NamedTuple):
+    """What a batch is to hold.
+
+    Attributes
+    ----------
+    epoch, number : int
+        The epoch, and the place of the batch in the sequence that all ranks share.
+    primary : int
+        Code of the group that the batch is built around; 0 without a group axis.
+    stratum, n_cells : numpy.ndarray of int, shape (n_entries,)
+        ``n_cells[i]`` cells of ``stratum[i]``.
+    before : numpy.ndarray of int64, shape (n_entries,)
+        Cells of the stratum that earlier batches of the epoch hold. Empty with a time window, which does not need it.
+    window : TimeWindow or None
+        None without a window axis. The focal time is -inf where all times of the primary group are missing.
+    """
+
+    epoch: int
+    number: int
+    primary: int
+    stratum: np.ndarray
+    n_cells: np.ndarray
+    before: np.ndarray
+    window: TimeWindow | None
+
+    @property
+    def focal(self) -> float:
+        """Focal time of the batch, in hours; NaN without one."""
+        return self.window.focal if self.window is not None and np.isfinite(self.window.focal) else np.nan
+
+
+class Plan:
+    """What batch number 0, 1, 2, ... of an epoch is to hold.
+
+    Parameters
+    ----------
+    cells : CellTable
+    axes : dict of str to Axis
+    places : int
+        Cells per batch.
+    seed : int
+
+    Attributes
+    ----------
+    n_cells : int
+        Cells that may be drawn: those to which no axis gives weight or ratio 0.
+    n_batches : int
+        Batches that these cells fill.
+    strata : Strata
+        The cells that may be drawn, by stratum.
+    weights : numpy.ndarray of float, shape (n_groups,)
+        How often each group is the primary one, on any scale.
+    leaky : float
+        Share of a batch that comes from other groups.
+    timed : bool
+        Whether there is a window axis.
+    time_column : str
+        The column of times; empty without a window axis.
+    half_width, share_inside : float
+        Half-width of the time window in hours, and share of a batch inside it; NaN without a window axis.
+    times_of_group : numpy.ndarray of int64, shape (n_groups + 1,)
+        Group `g` has the times ``strata.times[times_of_group[g]:times_of_group[g + 1]]``.
+    capped, cap : numpy.ndarray of int, int
+        Code of the capped label of every cell of the table, and cells of one label in a batch; 0 for no cap.
+    cycle : Cycle
+        Which group is primary and what each stratum gives, over a cycle of batches.
+    group : str or tuple of str or None
+        The column of the group axis.
+    columns : tuple of (str or tuple of str)
+        The columns that tell strata apart.
+    warnings : tuple of str
+        What the table cannot give as asked.
+
+    Raises
+    ------
+    ValueError
+        The axes do not go together or do not fit the table, or no batch can be filled.
+    """
+
+    def __init__(self, cells: CellTable, axes: Mapping[str, Axis], places: int, seed: int) -> None:
+        self.places, self.seed = places, seed
+        group, shares, window, cap = _by_kind(cells, axes)
+        column = cells.column(group.column) if group else None
+        weights = group.weights(column) if group and column else np.ones(1)
+        asked = [(cells.column(axis.column), axis.shares(cells.column(axis.column))) for axis in shares]
+        drawable = np.ones(len(cells), bool)
+        for part, share in ([(column, weights)] if column else []) + asked:
+            if not share[part.counts() > 0].all():
+                drawable &= (share > 0)[part.codes]
+        self.n_cells = int(drawable.sum())
+        if places > self.n_cells:
+            raise ValueError(
+                f"a batch of {places} cells is larger than the number of cells that may be drawn, "
+                f"{self.n_cells} of {len(cells)}; use a smaller batch_size (batch_sampler.batch_size)."
+            )
+        self.n_batches = self.n_cells // places
+        hours = window.values(cells) if window else None
+        self.timed = window is not None
+        self.time_column = str(window.column) if window else ""
+        self.half_width, self.share_inside = (window.half_width, window.inside) if window else (np.nan, np.nan)
+        capped = cells.column(cap.column) if cap else None
+        self.capped: np.ndarray
+        self.capped, self.cap = (capped.codes, cap.most) if cap and capped else (np.empty(0, np.int8), 0)
+        positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
+        self.strata = build_strata(column, [c for c, _ in asked], hours, capped, positions, len(cells))
+        weights = self.weights = np.where(np.isin(np.arange(len(weights)), self.strata.group), weights, 0.0)
+        self.leaky = group.leaky if group else 0.0
+        groups = np.searchsorted(self.strata.group, np.arange(len(weights) + 1))
+        self.times_of_group = self.strata.times_indptr[groups]
+        ratios = [share for _, share in asked]
+        parts = quotas(self.strata, ratios, self.leaky, places)
+        self.cycle = build_cycle(self.strata, weights, parts, self.n_batches, seed)
+        self.warnings = shortfalls(self.strata, parts, column, asked, self.leaky, places)
+        self._asked = {_name(axis): share for axis, share in zip(shares, ratios, strict=True)}
+        self.group = _name(group) if group else None
+        self.columns = tuple(_name(axis) for axis in ([group] if group else []) + shares)
+        self._weight = np.where(weights > 0, column.counts(), 0.0) if column else np.ones(1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return self.strata.nbytes + self.cycle.nbytes
+
+    def covering(self) -> tuple[int, str]:
+        """Batches that draw every cell at least once, and what that costs, in words."""
+        if self.timed or self.cap:
+            raise ValueError(
+                "num_batches='cover' cannot be promised with a window around a focal time or a cap on tracks, "
+                "which decides what is drawn; set a number, and see with coverage() what it covers."
+            )
+        n, size = self.cycle.length_that_covers(self.strata.size), self.strata.size
+        draws = self.cycle.total / len(self.cycle) * n / size
+        least, most = int(draws.argmin()), int(draws.argmax())
+        return n, (
+            f"{n} batches draw every cell at least once: on average {draws[least]:.1f} times in the least sampled of "
+            f"{len(size)} strata ({size[least]:,} cells), {draws[most]:.1f} times in the most sampled "
+            f"({size[most]:,} cells); {self.n_batches} batches hold as many cells as there are."
+        )
+
+    def spec(self, epoch: int, number: int) -> BatchSpec:
+        """What one batch is to hold."""
+        cycle = self.cycle
+        lap, row = divmod(epoch * golden_step(len(cycle)) % len(cycle) + number, len(cycle))
+        entries = slice(cycle.ptr[row], cycle.ptr[row + 1])
+        primary, stratum, count = int(cycle.primary[row]), cycle.stratum[entries], cycle.count[entries]
+        if self.timed:
+            focal = self._focal(epoch, primary, cycle.occurrence[row] + lap * cycle.occurrences[primary])
+            window = TimeWindow(focal, self.half_width, inside_of(self.places * self.share_inside, number))
+            return BatchSpec(epoch, number, primary, stratum, count, np.empty(0, np.int64), window)
+        before = cycle.before[entries].astype(np.int64) + lap * cycle.total[stratum]
+        return BatchSpec(epoch, number, primary, stratum, count, before, None)
+
+    def _focal(self, epoch: int, primary: int, occurrence: Whole) -> float:
+        """Focal time of a batch: each time of its primary group in turn."""
+        first, last = self.times_of_group[primary], self.times_of_group[primary + 1]
+        time = focal_time(self.strata.times, first, last, occurrence, key_of(self.seed, epoch, primary))
+        return -np.inf if time < 0 else float(self.strata.times[time])
+
+    def asked(self, primary: int, focal: float) -> Asked:
+        """What the axes ask of a batch with this primary group and focal time."""
+        shares: dict[Any, np.ndarray] = dict(self._asked)
+        if self.group is not None:
+            others = self._weight.copy()
+            others[primary] = 0
+            share = self.leaky * others / max(others.sum(), 1)
+            share[primary] = 1 - share.sum()
+            shares[self.group] = share
+        experiment = None if self.group is None else primary
+        if not self.timed:
+            return Asked(shares, experiment, self.leaky)
+        focal = focal if np.isfinite(focal) else np.nan
+        return Asked(shares, experiment, self.leaky, focal, self.half_width, self.share_inside)
+
+
+@njit(cache=True, nogil=True)
+def focal_time(times: np.ndarray, first: Whole, last: Whole, occurrence: Whole, key: np.uint64) -> Whole:
+    """Which of ``times[first:last]`` is focal: each in turn, in a pseudo-random order; -1 if all are missing."""
+    n = last - first
+    index = permuted(occurrence % n, n, bits_of(n), mix(key, _U(occurrence // n)))
+    for i in range(n):
+        known = first + (index + i) % n
+        if np.isfinite(times[known]):
+            return known
+    return -1
+
+
+def _by_kind(
+    cells: CellTable, axes: Mapping[str, Axis]
+) -> tuple[GroupAxis | None, list[ShareAxis], WindowAxis | None, CapAxis | None]:
+    """Check the axes against the table and sort them by kind; the order of their names decides, not of typing."""
+    kinds: dict[type[Axis], list[Any]] = {GroupAxis: [], ShareAxis: [], WindowAxis: [], CapAxis: []}
+    for name, axis in sorted(axes.items()):
+        kind = next((kind for kind in kinds if isinstance(axis, kind)), None)
+        if kind is None:
+            raise ValueError(f"axes[{name!r}]={axis!r} is no axis; use one such as ExperimentAware().")
+        axis.check(cells)
+        kinds[kind].append(axis)
+    several = "name several columns in one axis, column=[a, b]"
+    for kind, remedy in ((GroupAxis, several), (WindowAxis, "drop one"), (CapAxis, several)):
+        if len(kinds[kind]) > 1:
+            both = " and ".join(map(repr, kinds[kind]))
+            raise ValueError(f"{both} are both a {kind.__name__}, and a batch has room for one; {remedy}.")
+    columns = [_name(axis) for axis in kinds[ShareAxis]]
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"two axes share out one column, {columns}; drop one of them.")
+    group, window, cap = (next(iter(kinds[kind]), None) for kind in (GroupAxis, WindowAxis, CapAxis))
+    return group, kinds[ShareAxis], window, cap
+
+
+def _name(axis: Axis) -> Any:
+    return axis.column if isinstance(axis.column, str) else tuple(axis.column)
