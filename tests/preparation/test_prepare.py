@@ -206,7 +206,7 @@ def test_a_column_of_numbers_in_one_file_and_text_in_another_is_refused(tmp_path
     text = cells()
     text.obs["hours"] = text.obs["hours"].astype(str)
     paths = [write(cells(), tmp_path / "a.h5ad"), write(text, tmp_path / "b.h5ad")]
-    with pytest.raises(ValueError, match=r"'hours' has numbers in .*a\.h5ad, but .* in .*b\.h5ad; write it"):
+    with pytest.raises(ValueError, match=r"'hours' has numbers in .*a\.h5ad, but text in .*b\.h5ad; write it"):
         prepare(AnnDataFiles(paths), tmp_path / "out.zarr", **SMALL)
 
 
@@ -227,6 +227,24 @@ def test_work_of_other_options_is_kept_until_it_is_deleted(tmp_path: Path, monke
     store = prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
     (tmp_path / "clean").mkdir()
     assert np.array_equal(store.read(0, 700), prepared(tmp_path / "clean", seed=1).read(0, 700))
+
+
+def test_work_on_source_files_that_were_mended_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(cells(), tmp_path / "cells.h5ad")
+
+    def failing(*arguments: Any) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr("cellcohort.preparation.tasks._write", failing)
+        prepare(AnnDataFiles(path), tmp_path / "out.zarr", **SMALL)
+    mended = cells()
+    mended.X[3, 2] = 77
+    store = prepare(AnnDataFiles(write(mended, path)), tmp_path / "out.zarr", **SMALL)
+    assert "the source files have changed since work on out.zarr was stopped: it begins anew" in capsys.readouterr().out
+    assert np.array_equal(store.read(0, 700), mended.X[store.obs()["source_row"]])
 
 
 def test_two_preparations_of_one_store_do_not_mix(tmp_path: Path) -> None:
@@ -257,20 +275,20 @@ def test_what_a_preparation_did_not_write_is_not_to_be_deleted(tmp_path: Path) -
 @pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
 def test_a_source_that_was_written_anew_is_another_one(tmp_path: Path, name: str) -> None:
     path = write(cells(60), tmp_path / name)
-    before = AnnDataFiles(path).fingerprint
-    assert AnnDataFiles(path).fingerprint == before
+    before = AnnDataFiles(path).state
+    assert AnnDataFiles(path).state == before
     if name.endswith("zarr"):
         zarr.open_group(path)["X"][3] = 7.0  # in a chunk, while all that describes the array stays
     else:
         write(cells(60, seed=1), path)
-    assert AnnDataFiles(path).fingerprint != before
+    assert AnnDataFiles(path).state != before
 
 
 def test_patches_of_images_that_were_written_anew_are_others(tmp_path: Path) -> None:
     collection = two_plates(tmp_path)
 
-    def fingerprint(**options: Any) -> str:
-        return Patches(load_timelapse(collection, patch=(1, 16, 16), **options)).fingerprint
+    def fingerprint(**options: Any) -> dict[str, str]:
+        return Patches(load_timelapse(collection, patch=(1, 16, 16), **options)).state
 
     before = fingerprint()
     assert fingerprint() == before and fingerprint(normalise="none") != before
@@ -533,7 +551,7 @@ def test_planted_experiments_distort_real_cells_as_documented() -> None:
             assert np.allclose(seen[rows, feature], slope * inputs[rows, feature] + offset, atol=1e-4) and slope > 0
     assert np.array_equal(seen[100:200], planted.read(100, 200))
     assert np.array_equal(seen, Planted(REAL, experiments=4, seed=1).read(0, 51_936))
-    assert planted.fingerprint != Planted(REAL, experiments=4, seed=2).fingerprint
+    assert planted.options != Planted(REAL, experiments=4, seed=2).options
     with pytest.raises(ValueError, match="experiments=1"):
         Planted(REAL, experiments=1)
 

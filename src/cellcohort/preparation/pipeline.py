@@ -10,6 +10,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+import pandas as pd
 import zarr
 from annbatch.io import V1_ENCODING
 from dask.distributed import Client, as_completed
@@ -20,6 +21,7 @@ from cellcohort.files import fingerprint, locked, whole
 from cellcohort.messages import changes, several, whole_number
 from cellcohort.missing_values import Missing
 from cellcohort.preparation.cluster import workers
+from cellcohort.preparation.columns import storable
 from cellcohort.preparation.job import Plan, sized
 from cellcohort.preparation.order import stored_order
 from cellcohort.preparation.tasks import cut, gather
@@ -85,6 +87,8 @@ def prepare(
         raise ValueError(f"out={out} must name the directory to write, ending in .zarr, such as outputs/cells.zarr.")
     whole_number("threads", threads, 1)
     out = Path(out)
+    obs, columns, notes = storable(source.obs)
+    notes = [*source.notes, *notes]
     order, sizes = stored_order(source.obs, group_by, together, seed, missing, source.columns)
     row_bytes = 4 * int(np.prod(source.shape))  # of dense rows; sparse ones are fewer
     plan = sized(out.with_suffix(".partial"), len(order), row_bytes, chunk_rows, shard_rows, dataset_rows)
@@ -93,16 +97,19 @@ def prepare(
     print(f"{several(len(order), 'cell')} of shape {source.shape} in {strata}", *map(_stratum, shown), sep="\n")
     if len(shown) < len(sizes):
         print(f"            and {len(sizes) - len(shown):,} more")
+    print(*notes, sep="\n", end="\n" if notes else "")
     about = {
         **{"group_by": list(group_by), "together": together, "seed": seed, "chunk_rows": chunk_rows},
         **{"shard_rows": shard_rows, "dataset_rows": plan.dataset_rows, "shape": list(source.shape)},
-        **{f"source {key}": value for key, value in source.fingerprint.items()},
+        **{f"source {key}": value for key, value in source.options.items()},
     }
+    options = fingerprint({**about, "source": list(source.state)}, order)
+    about |= {f"source {key}": value for key, value in source.state.items()}
     name = fingerprint(about, order, digits=32)
     about |= {"name": name, "rows": plan.rows}
     if out.exists():
         return _there(out, plan.folder, about)
-    with _begun(plan.folder, name):
+    with _begun(plan.folder, name, options):
         if out.exists():
             raise RuntimeError(f"{out} was finished by another process just now; start again to use it.")
         if not (plan.folder / "place.npy").exists():
@@ -111,8 +118,8 @@ def prepare(
             with whole(plan.folder / "place.npy") as file:
                 np.save(file, place)
         with workers(cluster, threads) as client:
-            _work(client, source, plan, order)
-        _finish(plan, out, about)
+            _work(client, source, obs, plan, order)
+        _finish(plan, out, {**about, "columns": columns})
         shutil.rmtree(plan.folder)
     return Store(out)
 
@@ -126,7 +133,7 @@ def _there(out: Path, folder: Path, about: Mapping[str, Any]) -> Store:
     if "name" not in store.manifest:
         raise ValueError(f"{out} is there and was not written by a preparation; name another out.")
     if store.manifest["name"] != name:
-        options = {key: value for key, value in store.manifest.items() if key not in ("files", "labels")}
+        options = {key: value for key, value in store.manifest.items() if key not in ("files", "labels", "columns")}
         said = changes({**options, "name": name}, about) or "the order of its cells"
         raise ValueError(
             f"{out} was prepared with other options than now. What has changed: {said} (then -> now). Name another out "
@@ -134,13 +141,13 @@ def _there(out: Path, folder: Path, about: Mapping[str, Any]) -> Store:
             "it is."
         )
     print(f"{out} is finished already, with these options.")
-    if (folder / "name").exists() and (folder / "name").read_text() == name:
+    if (folder / "name").exists() and (folder / "name").read_text().startswith(name):
         shutil.rmtree(folder)  # the work of it, stopped just before its end
     return store
 
 
 @contextmanager
-def _begun(folder: Path, name: str) -> Iterator[None]:
+def _begun(folder: Path, name: str, options: str) -> Iterator[None]:
     """The folder of the work, for this process alone, empty unless it holds work of the same name."""
     mark = folder / "name"
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "lock").exists()):
@@ -149,23 +156,26 @@ def _begun(folder: Path, name: str) -> Iterator[None]:
     with locked(folder / "lock") as alone:
         if not alone:
             raise RuntimeError(f"another process prepares {folder.stem}.zarr now; wait for it, or stop it.")
-        if mark.exists() and mark.read_text() != name:
+        before, *of_options = mark.read_text().split("\n") if mark.exists() else [""]
+        if before and before != name and of_options != [options]:
             raise ValueError(
-                f"{folder} holds work on {folder.stem}.zarr that was stopped, with other options or source files than "
-                "now. Give those again to go on with it, name another prepare.out, or delete it to start afresh."
+                f"{folder} holds work on {folder.stem}.zarr that was stopped, with other options than now. Give those "
+                "again to go on with it, name another prepare.out, or delete it to start afresh."
             )
-        if not mark.exists():
+        if before == name:
+            print(f"going on with {folder}")
+        else:
+            if before:
+                print(f"the source files have changed since work on {folder.stem}.zarr was stopped: it begins anew")
             for left in folder.iterdir():
                 if left.name != "lock":
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
             with whole(mark) as file:
-                file.write_text(name)
-        else:
-            print(f"going on with {folder}")
+                file.write_text(f"{name}\n{options}")
         yield
 
 
-def _work(client: Client, source: Source, plan: Plan, order: np.ndarray) -> None:
+def _work(client: Client, source: Source, obs: pd.DataFrame, plan: Plan, order: np.ndarray) -> None:
     sent = client.scatter(source, broadcast=True)
     cuts = [
         client.submit(cut, sent, plan, block, pure=False)
@@ -173,7 +183,6 @@ def _work(client: Client, source: Source, plan: Plan, order: np.ndarray) -> None
         if not plan.cut_mark(block).exists()
     ]
     _wait(client, cuts, "reading")
-    obs = source.obs
     gathers = []
     for dataset in range(plan.datasets):
         labels = client.scatter(obs.iloc[order[slice(*plan.dataset(dataset))]])

@@ -25,8 +25,12 @@ class Source(Protocol):
         One row per cell, with "source_file" and "source_row" to find it again.
     columns : dict of str to sequence of str
         The columns of obs that each file has; `obs` has missing values where a file lacks a column of another.
-    fingerprint : dict of str to object
-        Changes when what :meth:`read` gives may have changed; by option or file, so that it can be said which.
+    notes : sequence of str
+        What is to be known of the cells before they are read, in sentences.
+    options : dict of str to object
+        How they are read.
+    state : dict of str to str
+        By file or other part, what changes when what :meth:`read` gives may have changed.
     """
 
     @property
@@ -45,7 +49,13 @@ class Source(Protocol):
     def columns(self) -> dict[str, Sequence[str]]: ...
 
     @property
-    def fingerprint(self) -> dict[str, Any]: ...
+    def notes(self) -> Sequence[str]: ...
+
+    @property
+    def options(self) -> dict[str, Any]: ...
+
+    @property
+    def state(self) -> dict[str, str]: ...
 
     def read(self, start: int, stop: int) -> Any:
         """The inputs of rows start..stop-1, float32 (stop - start, *shape): a numpy array, or a scipy CSR matrix."""

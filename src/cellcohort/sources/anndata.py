@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-import anndata
-import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pandas as pd
-import zarr
 from scipy import sparse
 
 from cellcohort.files import fingerprint
 from cellcohort.messages import listed, several
+from cellcohort.sources.anndata_file import look_into
+from cellcohort.sources.obs import join_obs
+from cellcohort.sources.values import OTHER, by_kind, described
 
-PROVENANCE = ("source_file", "source_row")
+ADDED = ("source_file", "source_row", "copy_group", "stored_chunk")  # columns of obs of a store and of its reader
+Kinds = Literal["same", "any"]
 
 
 class AnnDataFiles:
@@ -30,7 +29,9 @@ class AnnDataFiles:
     path : str, Path or list of these
         Files (``.h5ad``), directories (``.zarr``), or patterns of them such as ``plates/*.h5ad``.
     layer : str, optional
-        The layer to read; None reads ``X``.
+        The layer to read, or "raw" for ``raw.X`` and its features; None reads ``X``.
+    kinds : {"same", "any"}
+        Whether counts, logarithms and z-scores in different files are refused, or joined as they are.
 
     Raises
     ------
@@ -38,11 +39,18 @@ class AnnDataFiles:
         No file is there.
     ValueError
         A file has no obs, an obs of another length than its X, other features than the first one,
-        or a matrix stored by columns.
+        a matrix stored by columns, or values of another kind than other files.
     """
 
-    def __init__(self, path: str | Path | Sequence[str | Path] | None = None, layer: str | None = None) -> None:
-        self._files = [_looked_at(file, layer) for file in _found(path)]
+    def __init__(
+        self,
+        path: str | Path | Sequence[str | Path] | None = None,
+        layer: str | None = None,
+        kinds: Kinds = "same",
+    ) -> None:
+        if kinds not in get_args(Kinds):
+            raise ValueError(f"source.kinds={kinds!r} is not a choice; use {' or '.join(get_args(Kinds))}.")
+        self._files = [look_into(file, layer) for file in _found(path)]
         first = self._files[0]
         for file in self._files[1:]:
             if set(file.features) != set(first.features):
@@ -54,43 +62,65 @@ class AnnDataFiles:
         self.features: list[str] = list(first.features)
         self.shape: tuple[int, ...] = (len(first.features),)
         self.sparse = all(file.sparse for file in self._files)
+        self._kinds = self._check_kinds(kinds)
         self._ends = np.cumsum([file.rows for file in self._files])
         self._obs: pd.DataFrame | None = None
+        self._left_out: list[str] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the labels, which workers do not need."""
         return {**self.__dict__, "_obs": None}
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
-        files = {str(file.path.resolve()): f"{file.rows} rows, state {_changed(file.path)}" for file in self._files}
-        return {"kind": type(self).__name__, "layer": self._files[0].element, **files}
+    def options(self) -> dict[str, Any]:
+        return {"kind": type(self).__name__, "layer": self._files[0].element}
+
+    @property
+    def state(self) -> dict[str, str]:
+        return {str(file.path.resolve()): f"{file.rows} rows, state {_changed(file.path)}" for file in self._files}
 
     @property
     def obs(self) -> pd.DataFrame:
         if self._obs is None:
-            parts = [file.labels() for file in self._files]
-            obs = pd.concat(parts)  # joins labels; where files differ in their categories, as plain ones
-            for name in obs.columns:
-                self._check_types(name, parts)
-                if all(isinstance(part[name].dtype, pd.CategoricalDtype) for part in parts if name in part):
-                    obs[name] = obs[name].astype("category")
+            parts = {}
+            for file in self._files:
+                if taken := [name for name in ADDED if name in file.columns]:
+                    raise ValueError(
+                        f"{file.path}: obs has a column {taken[0]!r} already; rename it, for the store adds one."
+                    )
+                parts[str(file.path)], left_out = file.obs()
+                self._left_out += [
+                    f"{file.path}: obs column {name!r} is left out: it {left_out[name]}." for name in left_out
+                ]
+            obs = join_obs(parts)
+            rows = [file.rows for file in self._files]
+            obs["source_file"] = pd.Categorical.from_codes(np.repeat(np.arange(len(rows)), rows), pd.Index(list(parts)))
+            obs["source_row"] = np.concatenate([np.arange(n) for n in rows])
             self._obs = obs
         return self._obs
+
+    @property
+    def notes(self) -> list[str]:
+        len(self.obs)  # which tells what is left out of it
+        old = [file.path for file in self._files if file.old]
+        said = [f"{listed(old, 5)}: written by an anndata older than 0.7, and read all the same"] if old else []
+        return [*self._kinds, *said, *self._left_out]
 
     @property
     def columns(self) -> dict[str, list[str]]:
         return {str(file.path): file.columns for file in self._files}
 
-    def _check_types(self, name: str, parts: list[pd.DataFrame]) -> None:
-        """Refuse a column that is of numbers in some files and of text in others."""
-        kinds = {pd.api.types.is_numeric_dtype(part[name]): i for i, part in enumerate(parts) if name in part}
-        if len(kinds) == 2:
-            numbers, others = (self._files[kinds[kind]].path for kind in (True, False))
+    def _check_kinds(self, kinds: Kinds) -> list[str]:
+        found = by_kind({str(file.path): file.look() for file in self._files})
+        said = [described(files) for files in found.values()]
+        if kinds == "same" and len([kind for kind in found if kind != OTHER]) > 1:
+            layers = [name for name in self._files[0].layers if all(name in file.layers for file in self._files)]
             raise ValueError(
-                f"obs column {name!r} has numbers in {numbers}, but {parts[kinds[False]][name].dtype} in {others}; "
-                "write it as the same type in all files."
+                f"{self._files[0].element} looks like {', but like '.join(said)}; such values cannot be compared. Set "
+                f"source.layer to one of the same kind in all files (they have: {listed(layers) or 'none'}), write the "
+                "files anew, or set source.kinds=any to join them as they are."
             )
+        return [f"{self._files[0].element} looks like {one}" for one in said]
 
     def read(self, start: int, stop: int) -> Any:
         parts: list[Any] = []
@@ -104,58 +134,6 @@ class AnnDataFiles:
         if self.sparse:
             return sparse.vstack(parts, format="csr")
         return np.concatenate([part.toarray() if sparse.issparse(part) else part for part in parts])
-
-
-@dataclass
-class _File:
-    path: Path
-    element: str
-    rows: int
-    features: list[str]
-    sparse: bool
-    columns: list[str]
-
-    def labels(self) -> pd.DataFrame:
-        with _opened(self.path) as group:
-            obs: Any = anndata.io.read_elem(group["obs"])
-        if taken := [name for name in PROVENANCE if name in obs.columns]:
-            raise ValueError(f"{self.path}: obs has a column {taken[0]!r} already; rename it, for the store adds one.")
-        obs["source_file"] = pd.Categorical([str(self.path)] * self.rows)
-        obs["source_row"] = np.arange(self.rows)
-        return obs
-
-    def read(self, start: int, stop: int) -> Any:
-        with _opened(self.path) as group:
-            node = group[self.element]
-            element: Any = anndata.io.sparse_dataset(node) if self.sparse else node
-            try:
-                rows = element[start:stop]
-            except Exception as error:
-                raise RuntimeError(f"{self.path}: rows {start} to {stop} of {self.element} cannot be read") from error
-        return self._as_float(sparse.csr_matrix(rows) if self.sparse else rows, start)
-
-    def _as_float(self, rows: Any, start: int) -> Any:
-        """Rows from `start` on in 32 bits, refused where these would not hold their values."""
-        given = rows.data if self.sparse else rows
-        with np.errstate(over="ignore"):
-            rows = rows.astype(np.float32)
-        values = rows.data if self.sparse else rows
-        for wrong, what, remedy in (
-            (~np.isfinite(values), "missing or infinite", "fill them, or drop these rows"),
-            (
-                values.astype(np.float64) != given if given.dtype.kind in "iu" else np.zeros(0, bool),
-                "that 32 bits would round, which hold whole numbers up to 16,777,216",
-                "scale them, or write them as float32 if they may be rounded",
-            ),
-        ):
-            if wrong.any():
-                place = np.flatnonzero(wrong)
-                row = np.searchsorted(rows.indptr, place, "right") - 1 if self.sparse else place // rows.shape[1]
-                which = listed(start + np.unique(row), 5)
-                raise ValueError(
-                    f"{self.path}: {several(len(place), 'value')} {what}, in rows {which} of {self.element}; {remedy}."
-                )
-        return rows
 
 
 def _found(path: str | Path | Sequence[str | Path] | None) -> list[Path]:
@@ -183,57 +161,8 @@ def _found(path: str | Path | Sequence[str | Path] | None) -> list[Path]:
     return files
 
 
-def _looked_at(path: Path, layer: str | None) -> _File:
-    with _opened(path) as group:
-        element = f"layers/{layer}" if layer else "X"
-        if "obs" not in group or "var" not in group:
-            raise ValueError(
-                f"{path} has no obs or no var, only {', '.join(sorted(group.keys())) or 'nothing'}: no labels to "
-                "sample by. Write it again as a whole AnnData."
-            )
-        if element not in group:
-            layers = ", ".join(group["layers"].keys()) if "layers" in group else ""
-            raise ValueError(f"{path} has no {element}; its layers are: {layers or 'none'}. Set source.layer.")
-        kind = group[element].attrs.get("encoding-type", "array")
-        if kind == "csc_matrix":
-            raise ValueError(f"{path}: {element} is stored by columns (csc); write it by rows, X = X.tocsr().")
-        shape = group[element].attrs["shape"] if kind == "csr_matrix" else group[element].shape
-        labels, features = (_index_of(group[name]) for name in ("obs", "var"))
-        columns = [str(name) for name in group["obs"].attrs["column-order"]]
-    if len(labels) != shape[0] or len(features) != shape[1]:
-        raise ValueError(
-            f"{path}: {element} has {shape[0]} rows and {shape[1]} columns, but obs has {len(labels)} rows and var "
-            f"{len(features)}: which label is whose is not known. Write the file again from its source."
-        )
-    if not features:
-        raise ValueError(f"{path}: {element} has no columns, so there is nothing to store. Set source.layer.")
-    if len(set(features)) < len(features):
-        raise ValueError(
-            f"{path}: {several(len(features) - len(set(features)), 'feature name')} used again; make them unique."
-        )
-    return _File(path, element, int(shape[0]), features, kind == "csr_matrix", columns)
-
-
-def _index_of(group: Any) -> list[str]:
-    names: Any = anndata.io.read_elem(group[group.attrs.get("_index", "_index")])
-    return [str(name) for name in names]
-
-
 def _changed(path: Path) -> str:
     """What changes when any file of `path` is written anew, or is there no more."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     stamps = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return fingerprint(repr(stamps).encode())
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    if path.is_dir():
-        yield zarr.open_group(path, mode="r")
-        return
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise ValueError(f"{path} is no AnnData file (h5ad or zarr) that can be read: {error}") from error
-    with file:
-        yield file

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cellcohort.messages import whole_number
 from cellcohort.sampling.rng import key_of, uniform
-from cellcohort.sources.anndata import AnnDataFiles
+from cellcohort.sources.anndata import AnnDataFiles, Kinds
 
 BLOCK = 8192  # rows read at a time
 
@@ -29,7 +29,7 @@ class Planted(AnnDataFiles):
 
     Parameters
     ----------
-    path, layer
+    path, layer, kinds
         As for :class:`~cellcohort.sources.anndata.AnnDataFiles`.
     experiments : int
         How many, named "planted_1", "planted_2", ...; at least 2.
@@ -54,6 +54,7 @@ class Planted(AnnDataFiles):
         shift: float = 0.5,
         gain: float = 0.2,
         seed: int = 0,
+        kinds: Kinds = "same",
     ) -> None:
         if experiments < 2 or shift < 0 or gain < 0:
             raise ValueError(
@@ -61,7 +62,7 @@ class Planted(AnnDataFiles):
                 "more."
             )
         whole_number("seed", seed, 0)
-        super().__init__(path, layer)
+        super().__init__(path, layer, kinds)
         if "experiment" in super().obs.columns:
             raise ValueError("obs has a column 'experiment' already; prepare it as it is, with source=anndata.")
         rows, n = np.arange(self._ends[-1], dtype=np.uint64), self.shape[0]
@@ -74,8 +75,8 @@ class Planted(AnnDataFiles):
         self.sparse = False
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
-        return {**super().fingerprint, **self._options}
+    def options(self) -> dict[str, Any]:
+        return {**super().options, **self._options}
 
     @property
     def obs(self) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from itertools import chain
 from typing import Any
 
@@ -12,6 +11,7 @@ import pandas as pd
 from cellcohort.datasets.images.patches import Patches as TimelapsePatches
 from cellcohort.datasets.images.storage import keys_of
 from cellcohort.datasets.protocol import Samples
+from cellcohort.files import fingerprint
 
 SAMPLED = 64  # patches that are looked at to see whether they are made as before
 LABELS = ("experiment", "condition", "hours", "track", "lineage", "fov", "t", "y", "x")
@@ -29,21 +29,23 @@ class Patches:
 
     sparse = False
     features: list[str] | None = None
+    notes: tuple[str, ...] = ()
 
     def __init__(self, collection: Samples) -> None:
         self._samples = collection.every_cell()
         self.shape = tuple(self._samples.shape)
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
+        options = self._samples.made_with if isinstance(self._samples, TimelapsePatches) else {}
+        return {"kind": type(self._samples).__name__, "shape": list(self.shape), **options}
+
+    @property
+    def state(self) -> dict[str, str]:
         labels = pd.util.hash_pandas_object(self.obs, index=False).to_numpy()
         spread = np.unique(np.linspace(0, len(labels) - 1, SAMPLED).astype(int))
-        found = hashlib.sha256(labels.tobytes())
-        found.update(self._samples.recorded(spread).tobytes())
-        found.update(repr(self._images()).encode())
-        options = self._samples.made_with if isinstance(self._samples, TimelapsePatches) else {}
-        kind = type(self._samples).__name__
-        return {"kind": kind, "shape": list(self.shape), **options, "labels and images": found.hexdigest()[:16]}
+        images = repr(self._images()).encode()
+        return {"labels and images": fingerprint(labels, self._samples.recorded(spread), images)}
 
     def _images(self) -> list[str]:
         """What changes when a file of the images is written anew; empty where they are not on disk."""

@@ -139,7 +139,7 @@ class Store:
                 raise ValueError(f"{file} {state}: the store is damaged, or was edited. {self._anew()}")
 
     def obs(self) -> pd.DataFrame:
-        """The labels of all rows, joined as labels whatever codes the datasets give their categories."""
+        """The labels of all rows under their original names, joined whatever codes the datasets give categories."""
         parts = []
         for name, checksum in self.manifest.get("labels", {}).items():
             if crc32((self.path / name).read_bytes()) != checksum:
@@ -156,7 +156,8 @@ class Store:
                     f"which label is whose is not known. {self._anew()}"
                 )
             parts.append(part)
-        return pd.concat(parts, ignore_index=True)
+        obs = pd.concat(parts, ignore_index=True)
+        return obs.rename(columns=self.manifest.get("columns", {}))
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """The inputs of rows start..stop-1, float32 (stop - start, *shape)."""
