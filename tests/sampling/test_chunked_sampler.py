@@ -30,9 +30,10 @@ from cellcohort.sampling import (
     TrackCapped,
 )
 from cellcohort.sampling.axes.base import Axis
+from cellcohort.sampling.chunked.picker import ChunkPicker
+from cellcohort.sampling.chunked.planner import ChunkWindow, WindowPlanner
 from cellcohort.sampling.chunked.read_cost import reading
 from cellcohort.sampling.chunked.sampler import ChunkSampler
-from cellcohort.sampling.chunked.schedule import ChunkedSchedule
 from cellcohort.sampling.coverage import coverage
 
 pytestmark = [
@@ -381,25 +382,25 @@ def test_epochs_and_seeds_differ(axes: str) -> None:
 
 def test_planning_a_window_takes_no_room_for_the_rest_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = make("three")
-    room, planned = [], ChunkedSchedule._planned
+    room, window = [], WindowPlanner.window
 
-    def noted(self: Any, rota: Any, epoch: int, number: int, attempt: int, most_chunks: int) -> Any:
+    def noted(self: Any, rotation: Any, epoch: int, number: int, attempt: int, most_chunks: int) -> ChunkWindow:
         room.append(most_chunks)
-        return planned(self, rota, epoch, number, attempt, most_chunks)
+        return window(self, rotation, epoch, number, attempt, most_chunks)
 
-    monkeypatch.setattr(ChunkedSchedule, "_planned", noted)
+    monkeypatch.setattr(WindowPlanner, "window", noted)
     epoch_of(sampler, epoch=7)
-    assert room and max(room) <= sampler.preload_nchunks + 1 < sampler._picker.n_chunks
+    assert room and max(room) <= sampler.preload_nchunks + 1 < sampler._picker.planner.n_chunks
 
 
 @pytest.mark.parametrize("axes", ["condition", "three unmixed"])
 def test_a_window_keeps_its_quotas_where_its_chunks_are_sought_elsewhere(axes: str) -> None:
-    schedule = make(axes)._picker
-    assert isinstance(schedule, ChunkedSchedule)
+    picker = make(axes)._picker
+    assert isinstance(picker, ChunkPicker)
     condition = PREPARED.condition.to_numpy()
 
     def held(window: int, attempt: int) -> list[list[int]]:
-        planned = schedule._planned(schedule._rota, 0, window, attempt, schedule.n_chunks)
+        planned = picker.planner.window(picker.rotation, 0, window, attempt, picker.planner.n_chunks)
         return [[int((condition[batch] == label).sum()) for label in "abc"] for batch in planned.positions]
 
     windows = [held(window, 0) for window in range(4)]
@@ -419,7 +420,7 @@ def test_cells_may_come_twice_in_a_table() -> None:
     rng = np.random.default_rng(0)
     some = np.sort(np.concatenate([np.repeat(np.arange(400), 10), rng.integers(0, len(PREPARED), 6000)]))
     sampler = make("two", CELLS.take(some))
-    assert sampler._picker._fullest > CHUNK  # type: ignore[union-attr]
+    assert sampler._picker.planner.table.largest > CHUNK  # type: ignore[union-attr]
     for step, batch in enumerate(epoch_of(sampler)):
         counts = PREPARED.condition.iloc[some[batch]].value_counts()
         assert len(set(batch.tolist())) == BATCH and len(counts) == 3 and abs(counts - BATCH / 3).max() < 1

@@ -19,10 +19,9 @@ from cellcohort.sampling.flexible import FlexibleBatchSampler
 from cellcohort.sampling.planning.shortfalls import ShortfallWarning
 
 if TYPE_CHECKING:
-    from cellcohort.sampling.chunked.unweighted import ChunksInOrder, ChunksShuffled
-    from cellcohort.sampling.chunked.weighted import ChunkedBatchSampler
+    from cellcohort.sampling.chunked.sampler import ChunkedBatchSampler, ChunksInOrder, ChunksShuffled
 
-_CHUNKED = {"ChunkedBatchSampler": "weighted", "ChunksInOrder": "unweighted", "ChunksShuffled": "unweighted"}
+_CHUNKED = {"ChunkedBatchSampler": "sampler", "ChunksInOrder": "sampler", "ChunksShuffled": "sampler"}
 
 __all__ = [
     "Asked",

@@ -1,4 +1,4 @@
-"""What each chunk of a store holds: the cells of every stratum in every run of rows that is read as one."""
+"""Which cells of every stratum are in every chunk, the rows of a store that are read as one."""
 
 from __future__ import annotations
 
@@ -9,63 +9,64 @@ import numpy as np
 from cellcohort.sampling.planning.strata import Strata, stable_order
 from cellcohort.sampling.rng import uniform
 
-MIXED = 1.5  # strata per chunk from which on the chunks of one are taken to be those of others
+MIXED = 1.5  # strata per chunk above which most chunks hold several strata
 
 
-class Walks(NamedTuple):
-    """The chunks in an order of their own.
+class ChunkOrder(NamedTuple):
+    """All chunks in a random order.
 
     Attributes
     ----------
-    order, place : numpy.ndarray of int64, shape (n_chunks,)
-        The chunks, and the place of each, in that order.
-    chunk : numpy.ndarray of int, shape (n_entries,)
-        Those of each stratum in that order: stratum `s` has ``chunk[walk_ptr[s]:walk_ptr[s + 1]]``, see `Census`.
+    chunk : numpy.ndarray of int64, shape (n_chunks,)
+        The chunks in that order.
+    place : numpy.ndarray of int64, shape (n_entries,)
+        Rising places in that order of the chunks of each stratum: stratum `s` is in the chunks
+        ``chunk[place[indptr[s]:indptr[s + 1]]]``, where `indptr` is ``ChunkIndex.stratum_indptr``.
     """
 
-    order: np.ndarray
-    place: np.ndarray
     chunk: np.ndarray
+    place: np.ndarray
 
 
-class Census(NamedTuple):
+class ChunkIndex(NamedTuple):
     """Cells sorted by (chunk, stratum, time). An entry is the cells of one stratum in one chunk.
 
     Attributes
     ----------
-    members : numpy.ndarray of int, shape (n_drawable,)
+    position : numpy.ndarray of int, shape (n_drawable,)
         Positions of the cells.
     time : numpy.ndarray of int, shape (n_drawable,)
-        Knot of `strata` at which each member was seen; empty without a window axis.
+        Index in ``Strata.times`` of the time of each of these cells; empty without a time window.
     chunk_of : numpy.ndarray of int, shape (n_drawable,)
-        Chunk of each cell of ``strata.order``.
-    chunk_ptr : numpy.ndarray of int, shape (n_chunks + 1,)
-        Chunk `c` has the entries ``chunk_ptr[c]:chunk_ptr[c + 1]``, in the order of their strata.
+        Chunk of each cell of ``Strata.order``.
     stratum, chunk : numpy.ndarray of int, shape (n_entries,)
-    first : numpy.ndarray of int, shape (n_entries + 1,)
-        Entry `e` is ``members[first[e]:first[e + 1]]``.
-    walk_ptr : numpy.ndarray of int, shape (n_strata + 1,)
-        Stratum `s` is in ``walk_ptr[s + 1] - walk_ptr[s]`` chunks.
+        Of each entry.
+    cell_indptr : numpy.ndarray of int, shape (n_entries + 1,)
+        Entry `e` is the cells ``position[cell_indptr[e]:cell_indptr[e + 1]]``.
+    chunk_indptr : numpy.ndarray of int, shape (n_chunks + 1,)
+        Chunk `c` has the entries ``chunk_indptr[c]:chunk_indptr[c + 1]``, in the order of their strata.
+    stratum_indptr : numpy.ndarray of int, shape (n_strata + 1,)
+        Stratum `s` is in ``stratum_indptr[s + 1] - stratum_indptr[s]`` chunks.
     """
 
-    members: np.ndarray
+    position: np.ndarray
     time: np.ndarray
     chunk_of: np.ndarray
-    chunk_ptr: np.ndarray
     stratum: np.ndarray
     chunk: np.ndarray
-    first: np.ndarray
-    walk_ptr: np.ndarray
+    cell_indptr: np.ndarray
+    chunk_indptr: np.ndarray
+    stratum_indptr: np.ndarray
 
     @property
     def n_chunks(self) -> int:
-        """Chunks, those without a cell that may be drawn among them."""
-        return len(self.chunk_ptr) - 1
+        """Chunks, including those without a cell that may be drawn."""
+        return len(self.chunk_indptr) - 1
 
     @property
-    def fullest(self) -> int:
-        """Cells of the chunk that holds the most: more than it has rows where cells come twice in the table."""
-        return int(np.diff(self.first[self.chunk_ptr]).max())
+    def largest(self) -> int:
+        """Cells of the chunk that holds the most: more than it has rows if cells come twice in the table."""
+        return int(np.diff(self.cell_indptr[self.chunk_indptr]).max())
 
     @property
     def mixed(self) -> bool:
@@ -77,22 +78,22 @@ class Census(NamedTuple):
         """Bytes of memory held."""
         return sum(array.nbytes for array in self)
 
-    def walks(self, key: np.uint64) -> Walks:
-        """The chunks in a random order that `key` names."""
+    def in_order(self, key: np.uint64) -> ChunkOrder:
+        """Return the chunks in the random order of a key."""
         order = np.argsort(uniform(key, np.arange(self.n_chunks, dtype=np.uint64)), kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(self.n_chunks)
-        by_stratum = np.argsort(self.stratum.astype(np.int64) * self.n_chunks + place[self.chunk], kind="stable")
-        return Walks(order, place, self.chunk[by_stratum])
+        return ChunkOrder(order, np.sort(self.stratum * np.int64(self.n_chunks) + place[self.chunk]) % self.n_chunks)
 
 
-def build_census(strata: Strata, rows: np.ndarray | None, chunk_size: int) -> Census:
-    """Count the strata of every chunk.
+def build_chunk_index(strata: Strata, rows: np.ndarray | None, chunk_size: int) -> ChunkIndex:
+    """Sort cells by chunk and stratum.
 
     Parameters
     ----------
+    strata : Strata
     rows : numpy.ndarray of int, shape (n_cells,), or None
-        Row of the store that each cell is in; None where these are the positions themselves.
+        Row of the store of each cell; None if these are the positions themselves.
     chunk_size : int
         Rows per chunk; chunk `c` is the rows ``c * chunk_size`` to ``(c + 1) * chunk_size - 1``.
     """
@@ -108,8 +109,13 @@ def build_census(strata: Strata, rows: np.ndarray | None, chunk_size: int) -> Ce
     time: np.ndarray = np.empty(0, np.int32)
     if len(strata.times):
         time = np.repeat(np.arange(len(strata.times), dtype=np.int32), np.diff(strata.times_start))[ranks]
-    return Census(
-        members=order[ranks], time=time, chunk_of=chunk_of,
-        chunk_ptr=np.searchsorted(chunk, np.arange(n_chunks + 1)), stratum=stratum, chunk=chunk,
-        first=np.append(first, n), walk_ptr=np.concatenate([[0], np.cumsum(np.bincount(stratum))]),
-    )  # fmt: skip
+    return ChunkIndex(
+        position=order[ranks],
+        time=time,
+        chunk_of=chunk_of,
+        stratum=stratum,
+        chunk=chunk,
+        cell_indptr=np.append(first, n),
+        chunk_indptr=np.searchsorted(chunk, np.arange(n_chunks + 1)),
+        stratum_indptr=np.concatenate([[0], np.cumsum(np.bincount(stratum))]),
+    )

@@ -1,213 +1,341 @@
-"""Which chunks a window loads, and which cells of them each of its batches holds; compiled.
+"""Which chunks a window loads, and which of their cells each of its batches holds.
 
-Strata that need the most chunks choose first, and what else these chunks hold counts for the others.
-A stratum walks through its chunks in an order keyed by the epoch, each window from where the group's
-last one is to have stopped; with a focal time, chunks that hold cells around it are looked for.
-Where chunks hold several strata, these walk together.
+Strata that need the most chunks choose first, and what else these chunks hold counts for the others. A stratum moves
+through its chunks in an order keyed by the epoch, each window from where the last one of the group is expected to have
+stopped; with a focal time, chunks that hold cells around it are looked for. Where chunks hold several strata, all
+strata of a group move through the chunks together.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.chunked.demand import window_asks
+from cellcohort.sampling.chunked.chunk_index import ChunkIndex, ChunkOrder, build_chunk_index
+from cellcohort.sampling.chunked.demand import GroupBatches, GroupTimes, WindowSpec, window_demand, window_spec
 from cellcohort.sampling.chunked.pool import (
-    ANYWHERE,
-    INSIDE,
-    OUTSIDE,
+    CHUNKS,
+    Cap,
+    Pool,
+    Request,
     add_chunk,
     bring_forward,
     empty_pool,
-    free_cells,
-    held_inside,
-    n_chosen,
+    highest_in,
     n_free,
-    unfair,
+    take,
 )
-from cellcohort.sampling.chunked.take import take
-from cellcohort.sampling.chunked.wants import batches_want, hunger_of
+from cellcohort.sampling.chunked.rotation import Rotation
 from cellcohort.sampling.hash_table import empty_counts
-from cellcohort.sampling.rng import bits_of, mix, permuted, unit
+from cellcohort.sampling.planning.plan import Plan
+from cellcohort.sampling.planning.strata import CompiledStrata
+from cellcohort.sampling.rng import bits_of, key_of, mix, permuted, unit
 
-LOOKED_AT = 2  # chunks around a focal time of which the one with more cells is chosen; poor ones never were, of many
-ANY = 2  # one in so many is that of any such cell, so that chunks with few come too
+CANDIDATES = 2  # chunks around a focal time that are compared; the best of more would leave out sparse chunks
+UNCOMPARED = 2  # one chunk in so many is taken without a comparison, so that sparse chunks are read too
+PREFERRED_ATTEMPTS = 4  # attempts at a window that begin where the one before it stopped; later ones begin anywhere
 _U = np.uint64
 
 
-@njit(cache=True, nogil=True)
-def cut_window(  # type: ignore[no-untyped-def]
-    census, walks, layers, turns, pace, heads, half_width, most, most_chunks, fullest, key, out
-):
-    """Fill `out`, (n_batches, batch_size), with the positions of the cells of a window's batches.
+@dataclass(frozen=True)
+class ChunkWindow:
+    """The batches cut from one load of chunks.
 
-    A batch holds at most `most` cells (any number if 0) of one label of ``layers.capped``, if there are.
-    `pace` is how many chunks of its walk each stratum uses up in a batch that its group leads. No chunk has more
-    cells than `fullest`.
+    Attributes
+    ----------
+    positions : numpy.ndarray of int64, shape (n_batches, batch_size)
+    primary : numpy.ndarray of int64, shape (n_groups,)
+        The primary groups; that of batch `j` is ``primary[j % n_groups]``.
+    focal : numpy.ndarray of float, shape (n_batches,)
+        Focal times in hours; NaN without a time window, infinite if the group has no times.
+    chunks : int
+        Chunks that are loaded.
+    passed : float
+        Share of all chunks that the window moved on in their common order.
+    """
+
+    positions: np.ndarray
+    primary: np.ndarray
+    focal: np.ndarray
+    chunks: int
+    passed: float
+
+
+class Table(NamedTuple):
+    """The cells as windows are cut from them.
+
+    Attributes
+    ----------
+    chunks : ChunkIndex
+    strata : CompiledStrata
+    batches : GroupBatches
+        What the batches of each group are to hold.
+    pace : numpy.ndarray of float, shape (n_strata,)
+        Chunks of each stratum that a batch of its group uses up.
+    half_width : float
+        Half-width in hours of the time window.
+    cap : int
+        A batch holds at most so many cells of one label of ``strata.capped``; any number if 0.
+    largest : int
+        Cells of the largest chunk.
+    """
+
+    chunks: ChunkIndex
+    strata: CompiledStrata
+    batches: GroupBatches
+    pace: np.ndarray
+    half_width: float
+    cap: int
+    largest: int
+
+    @classmethod
+    def of(cls, plan: Plan, rows: np.ndarray | None, chunk_size: int) -> Table:
+        """Sort the cells of a plan by chunk; `rows` are those of the store, None for the positions themselves."""
+        cycle, strata, chunks = plan.cycle, plan.strata, build_chunk_index(plan.strata, rows, chunk_size)
+        batches = cycle.occurrences[strata.group]
+        per_batch = cycle.total / np.where(batches > 0, batches, len(cycle))
+        return cls(
+            chunks,
+            CompiledStrata.of(strata, plan.capped.astype(np.int32)),
+            GroupBatches.of(cycle, len(plan.weights)),
+            per_batch * np.diff(chunks.stratum_indptr) / strata.size,
+            plan.half_width,
+            plan.cap,
+            chunks.largest,
+        )
+
+
+class WindowPlanner:
+    """Plan chunk windows of any rotation; a window is a function of its arguments and of nothing else.
+
+    Parameters
+    ----------
+    plan : Plan
+        What each batch is to hold.
+    rows : numpy.ndarray of int, shape (n_cells,), or None
+        Row of the store of each cell; None if these are the positions themselves.
+    chunk_size : int
+        Rows per chunk.
+
+    Attributes
+    ----------
+    table : Table
+        The cells as windows are cut from them.
+    """
+
+    def __init__(self, plan: Plan, rows: np.ndarray | None, chunk_size: int) -> None:
+        self.plan, self.chunk_size = plan, chunk_size
+        self.table = Table.of(plan, rows, chunk_size)
+        self._times = GroupTimes.of(plan) if plan.timed else None
+        self._orders: tuple[tuple[int, ChunkOrder], ...] = ()
+
+    @property
+    def n_chunks(self) -> int:
+        """Chunks that the cells lie in."""
+        return self.table.chunks.n_chunks
+
+    @property
+    def least_cost(self) -> float:
+        """Chunks per batch if each is read as often as the cells of its most requested stratum are drawn."""
+        chunks, cycle = self.table.chunks, self.plan.cycle
+        often = np.zeros(chunks.n_chunks)
+        np.maximum.at(often, chunks.chunk, (cycle.total / len(cycle) / self.plan.strata.size)[chunks.stratum])
+        return float(often.sum())
+
+    def window(self, rotation: Rotation, epoch: int, number: int, attempt: int, most_chunks: int) -> ChunkWindow:
+        """Return a window of an epoch that loads at most `most_chunks`.
+
+        Attempts differ in their random choices. If the chunks do not fill its batches, `chunks` of the window is one
+        more than there are.
+        """
+        key = key_of(self.plan.seed, epoch, 2, number, attempt)
+        offset = unit(key, _U(1)) if attempt >= PREFERRED_ATTEMPTS else 0.0
+        spec = window_spec(rotation, self._times, epoch, number, offset, key)
+        positions = np.empty((len(spec.focal), self.plan.places), np.int64)
+        chunks, filled, passed = _fill(self.table, self._order(epoch), spec, most_chunks, key, positions)
+        chunks = chunks if filled == self.plan.places else self.n_chunks + 1
+        return ChunkWindow(positions, spec.primary, spec.focal, chunks, passed)
+
+    def _order(self, epoch: int) -> ChunkOrder:
+        """Return the order of the chunks in an epoch; those of two epochs are kept."""
+        for kept, order in self._orders:
+            if kept == epoch:
+                return order
+        order = self.table.chunks.in_order(key_of(self.plan.seed, epoch, 3))
+        self._orders = (*self._orders[-1:], (epoch, order))
+        return order
+
+
+class _Cursor(NamedTuple):
+    """Where each stratum of a window begins in the order of its chunks, and how many it has looked at from there."""
+
+    origin: np.ndarray
+    seen: np.ndarray
+
+
+@njit(cache=True, nogil=True)
+def _fill(
+    table: Table, order: ChunkOrder, spec: WindowSpec, most_chunks: int, key: np.uint64, out: np.ndarray
+) -> tuple[int, int, float]:
+    """Fill `out`, (n_batches, batch_size), with the positions of the batches of a window.
 
     Returns
     -------
     chunks : int
         Chunks that the window loads, at most `most_chunks`.
     filled : int
-        Cells of the batch with the fewest: less than it has places if `most_chunks` do not hold them.
+        Cells of the smallest batch: fewer than its places if `most_chunks` do not hold them.
     passed : float
-        Share of all chunks that strata passed together, at most.
+        Share of all chunks that the window moved on in their common order.
     """
-    n_batches, n_chunks = len(out), len(census.chunk_ptr) - 1
-    most_chunks, timed = min(n_chunks, most_chunks), len(census.time) > 0
-    n_turns = n_batches // len(heads.group)
-    asks = window_asks(heads.group, heads.block, n_turns, turns, layers, key)
-    strata = np.unique(asks.stratum)
-    hunger = hunger_of(strata, layers, asks)
-    pool = empty_pool(strata, hunger, layers.start, census, most_chunks * fullest)
-    wants = batches_want(strata, hunger, census, layers, heads, asks, half_width)
-    origin = _origins(strata, census, walks, layers, pace, n_turns, heads, key)
-    walked = np.zeros(len(strata), np.int64)
-    filled = np.zeros(n_batches, np.int64)
-    tallies = np.zeros((n_batches, len(empty_counts(out.shape[1] if most > 0 else 1)), 2), np.int64)
-    later = np.zeros(len(layers.times), np.int64)  # how many batches to come have each knot in their time window
-    rest = np.zeros(len(strata), np.int64)
-
-    for i in range(len(wants.cells)):
-        u, j, need, low, high = wants.stratum[i], wants.batch[i], wants.within[i], wants.low[i], wants.high[i]
-        later[low:high] += 1
-        rest[u] += wants.cells[i] - need
-        if need == 0:
-            continue
-        fit = bring_forward(free_cells(pool, u), pool.knot, INSIDE, low, high, 0, 0)
-        while fit < need and n_chosen(pool) < most_chunks:
-            seen, near_key = n_free(pool, u), mix(key, _U(i))
-            near = _near(pool, strata[u], low, high, fullest, layers.times_start, census, near_key)
-            if near < 0:
-                break
-            add_chunk(pool, near, census)
-            fit = bring_forward(free_cells(pool, u), pool.knot, INSIDE, low, high, seen, fit)
-        filled[j] = take(
-            pool, u, fit, INSIDE, low, high, later, need, layers.capped, most, tallies[j],
-            mix(mix(key, _U(j)), _U(2 * strata[u])), out[j], filled[j],
-        )  # fmt: skip
-    passed = _walk_together(pool, rest, census, walks, layers, heads, most_chunks, mix(key, _U(n_chunks)))
-    for u in wants.stratum:
-        while unfair(pool, u, rest[u]) and n_chosen(pool) < most_chunks:
-            if not _walk_on(pool, u, census, walks, origin, walked):
-                break
-        rest[u] = 0
-    part = OUTSIDE if timed else ANYWHERE
-    for i in range(len(wants.cells)):
-        u, j, low, high = wants.stratum[i], wants.batch[i], wants.low[i], wants.high[i]
-        need = wants.cells[i] - wants.within[i]
-        later[low:high] -= 1
-        if need == 0:
-            continue
-        fit = bring_forward(free_cells(pool, u), pool.knot, part, low, high, 0, 0)
-        while fit < need and n_chosen(pool) < most_chunks:
-            seen = n_free(pool, u)
-            if not _walk_on(pool, u, census, walks, origin, walked):
-                break
-            fit = bring_forward(free_cells(pool, u), pool.knot, part, low, high, seen, fit)
-        filled[j] = take(
-            pool, u, fit, part, low, high, later, need, layers.capped, most, tallies[j],
-            mix(mix(key, _U(j)), _U(2 * strata[u] + 1)), out[j], filled[j],
-        )  # fmt: skip
-    return n_chosen(pool), filled.min(), passed
+    index, strata, n_chunks = table.chunks, table.strata, len(order.chunk)
+    most_chunks = min(n_chunks, most_chunks)
+    needed, ratio, demand = window_demand(spec, table.batches, strata, index, table.half_width, key)
+    pool = empty_pool(needed, ratio, strata.start, index, most_chunks * table.largest)
+    cursor = _Cursor(_origins(needed, spec, table, order, key), np.zeros(len(needed), np.int64))
+    filled, passed = np.zeros(len(out), np.int64), 0.0
+    tallies = np.zeros((len(out), len(empty_counts(out.shape[1] if table.cap > 0 else 1)), 2), np.int64)
+    later = np.zeros(len(strata.times), np.int64)  # how many of the batches to come have each time in their time window
+    for inside in (True, False):
+        if not inside:
+            rest = np.zeros(len(needed), np.int64)
+            for i in range(len(demand.cells)):
+                rest[demand.stratum[i]] += demand.cells[i] - demand.inside[i]
+            passed = _add_in_common_order(pool, rest, spec, table, order, most_chunks, mix(key, _U(n_chunks)))
+            for u in demand.stratum:  # as many as make its cells come no more often than those of other chunks
+                while rest[u] > pool.fair[u] - pool.taken[u] and pool.counts[CHUNKS] < most_chunks:
+                    chunk = _next_chunk(pool, u, cursor, index, order)
+                    if chunk < 0:
+                        break
+                    add_chunk(pool, chunk, index)
+        for i in range(len(demand.cells)):
+            u, j, low, high = demand.stratum[i], demand.batch[i], demand.low[i], demand.high[i]
+            later[low:high] += 1 if inside else -1
+            cells = demand.inside[i] if inside else demand.cells[i] - demand.inside[i]
+            if cells == 0:
+                continue
+            request = Request(u, low, high, inside)
+            fit = bring_forward(pool, request, 0, 0)
+            while fit < cells and pool.counts[CHUNKS] < most_chunks:
+                if inside:
+                    chunk = _chunk_around(pool, needed[u], low, high, table, mix(key, _U(i)))
+                else:
+                    chunk = _next_chunk(pool, u, cursor, index, order)
+                if chunk < 0:
+                    break
+                seen = n_free(pool, u)
+                add_chunk(pool, chunk, index)
+                fit = bring_forward(pool, request, seen, fit)
+            cap = Cap(strata.capped, table.cap, tallies[j])
+            take_key = mix(mix(key, _U(j)), _U(2 * needed[u] + (0 if inside else 1)))
+            filled[j] += take(pool, request, fit, cap, later, take_key, out[j, filled[j] : filled[j] + cells])
+    return pool.counts[CHUNKS], int(filled.min()), passed
 
 
 @njit(cache=True, nogil=True)
-def _origins(strata, census, walks, layers, pace, n_turns, heads, key):  # type: ignore[no-untyped-def]
-    """Where each stratum begins to walk: where its group is to have stopped, or anywhere if it does not lead."""
-    origin = np.empty(len(strata), np.int64)
-    for u in range(len(strata)):
-        s = strata[u]
-        first, last = census.walk_ptr[s], census.walk_ptr[s + 1]
-        origin[u] = np.int64(mix(key, _U(s)) % _U(last - first))
-        for k in range(len(heads.group)):
-            if heads.group[k] == layers.group[s]:
-                if heads.passed[k] >= 0:
-                    origin[u] = _after(walks, first, last, heads.passed[k] % 1.0) - first
+def _origins(needed: np.ndarray, spec: WindowSpec, table: Table, order: ChunkOrder, key: np.uint64) -> np.ndarray:
+    """Return where each stratum begins in its chunks: where its group stopped, or anywhere if that is not primary."""
+    origin, n_chunks, indptr = np.empty(len(needed), np.int64), len(order.chunk), table.chunks.stratum_indptr
+    for u in range(len(needed)):
+        s = needed[u]
+        places = order.place[indptr[s] : indptr[s + 1]]
+        origin[u] = np.int64(mix(key, _U(s)) % _U(len(places)))
+        for k in range(len(spec.primary)):
+            if spec.primary[k] == table.strata.group[s]:
+                if spec.passed[k] >= 0:
+                    origin[u] = np.searchsorted(places, spec.passed[k] % 1.0 * n_chunks)
                 else:
-                    origin[u] = np.int64(heads.block[k] * pace[s] * n_turns + heads.elsewhere * len(walks.place))
+                    used = spec.occurrence[k] * table.pace[s] * (len(spec.focal) // len(spec.primary))
+                    origin[u] = np.int64(used + spec.start_offset * n_chunks)
                 break
     return origin
 
 
 @njit(cache=True, nogil=True)
-def _after(walks, first, last, share):  # type: ignore[no-untyped-def]
-    """The first chunk of the walk ``first:last`` that comes after this share of all chunks; `last` if none does."""
-    while first < last:
-        middle = (first + last) // 2
-        if walks.place[walks.chunk[middle]] < share * len(walks.place):
-            first = middle + 1
-        else:
-            last = middle
-    return first
-
-
-@njit(cache=True, nogil=True)
-def _walk_on(pool, u, census, walks, origin, walked):  # type: ignore[no-untyped-def]
-    """Add the next chunk of a stratum's walk that is not in the window yet; False if all are."""
-    first = census.walk_ptr[pool.strata[u]]
-    n = census.walk_ptr[pool.strata[u] + 1] - first
-    while walked[u] < n:
-        chunk = np.int64(walks.chunk[first + (origin[u] + walked[u]) % n])
-        walked[u] += 1
+def _next_chunk(pool: Pool, u: int, cursor: _Cursor, index: ChunkIndex, order: ChunkOrder) -> int:
+    """Return the next chunk of a stratum that is not in the window; -1 if all are."""
+    first, last = index.stratum_indptr[pool.strata[u]], index.stratum_indptr[pool.strata[u] + 1]
+    while cursor.seen[u] < last - first:
+        chunk = order.chunk[order.place[first + (cursor.origin[u] + cursor.seen[u]) % (last - first)]]
+        cursor.seen[u] += 1
         if not pool.chosen[chunk]:
-            add_chunk(pool, chunk, census)
-            return True
-    return False
+            return chunk
+    return -1
 
 
 @njit(cache=True, nogil=True)
-def _walk_together(pool, rest, census, walks, layers, heads, most_chunks, key):  # type: ignore[no-untyped-def]
-    """Walk along all chunks until the hungriest stratum has the `rest` it wants; the share of them that was passed.
+def _add_in_common_order(
+    pool: Pool,
+    rest: np.ndarray,
+    spec: WindowSpec,
+    table: Table,
+    order: ChunkOrder,
+    most_chunks: int,
+    key: np.uint64,
+) -> float:
+    """Add chunks in their common order until the most requested stratum has the `rest` that it needs.
 
-    A chunk is added as often as its own hungriest stratum asks: the hunger of that over the highest one is the chance.
-    If only those were added that the hungriest of all needs, cells in other chunks would never come.
+    Groups that passed the same share of the chunks move together. A chunk is added with a probability: the highest
+    demand for one of its strata over the highest of all. If only chunks of the most requested stratum were added,
+    cells in other chunks would never come.
+
+    Returns
+    -------
+    passed : float
+        Share of all chunks that were looked at.
     """
-    n_chunks, longest = len(walks.place), 0
-    for k in range(len(heads.group)):
-        passed = heads.passed[k]
-        if passed < 0 or np.any(heads.passed[:k] == passed):
+    index, n_chunks, longest = table.chunks, len(order.chunk), 0
+    for k in range(len(spec.primary)):
+        passed = spec.passed[k]
+        if passed < 0 or np.any(spec.passed[:k] == passed):
             continue
-        together, first = np.zeros(len(pool.strata), np.bool_), -1
-        for u in range(len(pool.strata)):
-            for other in range(len(heads.group)):
-                same = heads.group[other] == layers.group[pool.strata[u]]
-                together[u] |= same and heads.passed[other] == passed
-            if together[u] and (first < 0 or pool.hunger[u] > pool.hunger[first]):
-                first = u
-        begin, step = np.int64(passed % 1.0 * n_chunks), 0
-        if first < 0:
-            continue
-        while step < n_chunks and n_chosen(pool) < most_chunks and n_free(pool, first) < rest[first]:
-            chunk, hunger = walks.order[(begin + step) % n_chunks], 0.0
-            for e in range(census.chunk_ptr[chunk], census.chunk_ptr[chunk + 1]):
-                u = pool.place[census.stratum[e]]
-                hunger = max(hunger, pool.hunger[u] if u >= 0 and together[u] else 0.0)
-            if not pool.chosen[chunk] and unit(key, _U(chunk)) < hunger / pool.hunger[first]:
-                add_chunk(pool, chunk, census)
-            step += 1
-        longest = max(longest, step)
+        demand = np.zeros(len(pool.strata))
+        for u in range(len(demand)):
+            if np.any((spec.primary == table.strata.group[pool.strata[u]]) & (spec.passed == passed)):
+                demand[u] = pool.demand[u]
+        first, begin, n_seen = int(np.argmax(demand)), int(passed % 1.0 * n_chunks), 0
+        while (
+            demand[first] > 0
+            and n_seen < n_chunks
+            and pool.counts[CHUNKS] < most_chunks
+            and n_free(pool, first) < rest[first]
+        ):
+            chunk = order.chunk[(begin + n_seen) % n_chunks]
+            probability = highest_in(chunk, demand, pool.index_of, index) / demand[first]
+            if not pool.chosen[chunk] and unit(key, _U(chunk)) < probability:
+                add_chunk(pool, chunk, index)
+            n_seen += 1
+        longest = max(longest, n_seen)
     return longest / n_chunks
 
 
 @njit(cache=True, nogil=True)
-def _near(pool, stratum, low, high, fullest, knot_start, census, key):  # type: ignore[no-untyped-def]
-    """A chunk not in the window yet that holds many cells of a stratum between two knots; -1 if there is none."""
-    begin, n = knot_start[low], knot_start[high] - knot_start[low]
-    bits, chosen = bits_of(n), pool.chosen
-    chunk_of, chunk_ptr, entry_stratum, first, time = (
-        census.chunk_of, census.chunk_ptr, census.stratum, census.first, census.time
-    )  # fmt: skip
-    best, most, looked = -1, 0, LOOKED_AT - 1 if mix(key, _U(ANY)) % _U(ANY) == 0 else 0
+def _chunk_around(pool: Pool, stratum: int, low: int, high: int, table: Table, key: np.uint64) -> int:
+    """Return a chunk that is not in the window yet and holds many cells of a stratum between two times; -1 if none."""
+    index, start, chosen, chunk_of = table.chunks, table.strata.times_start, pool.chosen, table.chunks.chunk_of
+    begin, n = start[low], start[high] - start[low]
+    bits, best, most = bits_of(n), -1, 0
+    looked_at = CANDIDATES - 1 if mix(key, _U(UNCOMPARED)) % _U(UNCOMPARED) == 0 else 0
     for i in range(n):
         chunk = chunk_of[begin + permuted(i, n, bits, key)]
         if chosen[chunk] or chunk == best:
             continue
-        holds = held_inside(chunk, stratum, low, high, chunk_ptr, entry_stratum, first, time)
-        if holds > most:
-            best, most = chunk, holds
-        looked += 1
-        if looked == LOOKED_AT or most == fullest:
+        held = _cells_between(index, chunk, stratum, low, high)
+        if held > most:
+            best, most = chunk, held
+        looked_at += 1
+        if looked_at == CANDIDATES or most == table.largest:
             break
     return best
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _cells_between(index: ChunkIndex, chunk: int, stratum: int, low: int, high: int) -> int:
+    """Return how many cells of a stratum in a chunk are of the times ``low <= time < high``."""
+    first, last = index.chunk_indptr[chunk], index.chunk_indptr[chunk + 1]
+    e = first + np.searchsorted(index.stratum[first:last], stratum)
+    times = index.time[index.cell_indptr[e] : index.cell_indptr[e + 1]]
+    return int(np.searchsorted(times, high) - np.searchsorted(times, low))

@@ -1,4 +1,9 @@
-"""The cells of a window's chunks by stratum; compiled."""
+"""The cells of the chunks of a window by stratum, and how batches take them; compiled.
+
+Batches take the cells first that fewer batches of the window hold, so that they share cells only where a stratum has
+no more; among these all cells are equally likely. What runs for every batch and stratum is inlined: otherwise numba
+counts the references to every array of a call, which takes longer than the call.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,15 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.drawing.time_window import first_from
+from cellcohort.sampling.chunked.chunk_index import ChunkIndex
+from cellcohort.sampling.hash_table import count_up_to
+from cellcohort.sampling.rng import mix
 
-INSIDE, OUTSIDE, ANYWHERE = np.arange(3)  # not whole numbers of Python: `take` would be compiled for each
-CELL, USED, CALL, ODDS = 0, 1, 2, 3  # columns of `Pool.slots`
+POSITION, TIMES_TAKEN, LAST_CALL, ODDS = 0, 1, 2, 3  # columns of `Pool.cells`
 CHUNKS, CALLS, CELLS = 0, 1, 2  # of `Pool.counts`
-EVEN = 1 << 30
+CERTAIN = 1 << 30  # odds of a cell that is taken whenever it is drawn
+NO_LIMIT = 1 << 30
+_U = np.uint64
 
 
 class Pool(NamedTuple):
@@ -20,137 +28,237 @@ class Pool(NamedTuple):
 
     Attributes
     ----------
-    strata : numpy.ndarray of int64, shape (n,)
-        Sorted.
-    place : numpy.ndarray of int32, shape (n_strata,)
+    strata : numpy.ndarray of int64, shape (n_pooled,)
+        The strata, sorted.
+    index_of : numpy.ndarray of int32, shape (n_strata,)
         Which of them each stratum is; -1 if none.
-    hunger : numpy.ndarray of float, shape (n,)
-        Cells that the batches of the window want of each, per cell that it has, at most 1.
-    slot, begin : numpy.ndarray of int, shape (n_listed,) and (n + 1,)
-        Stratum `i` of the pool has the slots that are listed in `slot` from ``begin[i]`` on.
-    taken, held : numpy.ndarray of int64, shape (n,)
+    demand : numpy.ndarray of float, shape (n_pooled,)
+        Cells that the batches of the window request of each, over the cells that it has; at most 1.
+    listed, begin : numpy.ndarray of int, shape (n_listed,) and (n_pooled + 1,)
+        The rows of `cells` of stratum `i` of the pool are listed from ``listed[begin[i]]`` on.
+    taken, held : numpy.ndarray of int64, shape (n_pooled,)
         It holds ``held[i]`` cells: first the ``taken[i]`` that batches have taken, then the others, which are free.
-    fair : numpy.ndarray of float, shape (n,)
+    fair : numpy.ndarray of float, shape (n_pooled,)
         How many of them batches may take so that they come no more often than cells of other chunks.
-    slots : numpy.ndarray of int, shape (n_slots, 4)
-        Of each cell its position, how often it was taken, by which call last, and the hunger of its
-        stratum over that of the hungriest in its chunk, times `EVEN`: chunks are read for their hungriest stratum.
-    knot : numpy.ndarray of int32, shape (n_slots,)
-        Of each cell too; empty without a window axis.
+    cells : numpy.ndarray of int, shape (n_cells, 4)
+        Of each cell its position, how many batches took it, the last call of `take` that did, and the demand for its
+        stratum over the highest demand in its chunk, times `CERTAIN`: a chunk is read for its most requested stratum.
+    time : numpy.ndarray of int32, shape (n_cells,)
+        As in `ChunkIndex`, of each cell; empty without a time window.
     chosen : numpy.ndarray of bool, shape (n_chunks,)
-        The chunks whose cells these are.
+        The chunks of the window.
     counts : numpy.ndarray of int64, shape (3,)
-        Chunks, calls and cells so far.
+        Chunks, calls of `take`, and cells so far.
     """
 
     strata: np.ndarray
-    place: np.ndarray
-    hunger: np.ndarray
-    slot: np.ndarray
+    index_of: np.ndarray
+    demand: np.ndarray
+    listed: np.ndarray
     begin: np.ndarray
     taken: np.ndarray
     held: np.ndarray
     fair: np.ndarray
-    slots: np.ndarray
-    knot: np.ndarray
+    cells: np.ndarray
+    time: np.ndarray
     chosen: np.ndarray
     counts: np.ndarray
 
 
+class Request(NamedTuple):
+    """Cells of stratum `i` of the pool, `inside` or outside the time window ``low <= time < high``."""
+
+    i: int
+    low: int
+    high: int
+    inside: bool
+
+
+class Cap(NamedTuple):
+    """A batch takes at most `most` cells of a label (any number if 0); `label` by position, `tally` of the batch."""
+
+    label: np.ndarray
+    most: int
+    tally: np.ndarray
+
+
 @njit(cache=True, nogil=True)
-def empty_pool(strata, hunger, start, census, most_cells):  # type: ignore[no-untyped-def]
-    """A pool for at most so many cells of some strata (sorted)."""
-    n, place = len(strata), np.full(len(start) - 1, -1, np.int32)
+def empty_pool(strata: np.ndarray, demand: np.ndarray, start: np.ndarray, index: ChunkIndex, n_cells: int) -> Pool:
+    """Return a pool with room for `n_cells` cells of some strata, which are sorted."""
+    n, index_of = len(strata), np.full(len(start) - 1, -1, np.int32)
     begin = np.zeros(n + 1, np.int64)
     for i in range(n):
-        place[strata[i]] = i
-        begin[i + 1] = begin[i] + min(start[strata[i] + 1] - start[strata[i]], most_cells)
-    taken, held, chosen = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(len(census.chunk_ptr) - 1, np.bool_)
-    slot, slots = np.empty(begin[n], np.int32), np.empty((most_cells, 4), census.members.dtype)
-    knot = np.empty(most_cells if len(census.time) else 0, np.int32)
+        index_of[strata[i]] = i
+        begin[i + 1] = begin[i] + min(start[strata[i] + 1] - start[strata[i]], n_cells)
     return Pool(
-        strata, place, hunger, slot, begin, taken, held, np.zeros(n), slots, knot, chosen, np.zeros(3, np.int64)
+        strata,
+        index_of,
+        demand,
+        np.empty(begin[n], np.int32),
+        begin,
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n),
+        np.empty((n_cells, 4), index.position.dtype),
+        np.empty(n_cells if len(index.time) else 0, np.int32),
+        np.zeros(len(index.chunk_indptr) - 1, np.bool_),
+        np.zeros(3, np.int64),
     )
 
 
 @njit(cache=True, nogil=True)
-def add_chunk(pool, chunk, census):  # type: ignore[no-untyped-def]
+def highest_in(chunk: int, demand: np.ndarray, index_of: np.ndarray, index: ChunkIndex) -> float:
+    """Return the highest demand for a stratum of a chunk."""
+    highest = 0.0
+    for e in range(index.chunk_indptr[chunk], index.chunk_indptr[chunk + 1]):
+        i = index_of[index.stratum[e]]
+        highest = max(highest, demand[i] if i >= 0 else 0.0)
+    return highest
+
+
+@njit(cache=True, nogil=True)
+def add_chunk(pool: Pool, chunk: int, index: ChunkIndex) -> None:
     """Put the cells of a chunk into the pool."""
     pool.chosen[chunk] = True
     pool.counts[CHUNKS] += 1
-    highest = 0.0
-    for e in range(census.chunk_ptr[chunk], census.chunk_ptr[chunk + 1]):
-        i = pool.place[census.stratum[e]]
-        highest = max(highest, pool.hunger[i] if i >= 0 else 0.0)
-    listed, slots, members, first = pool.slot, pool.slots, census.members, census.first
-    for e in range(census.chunk_ptr[chunk], census.chunk_ptr[chunk + 1]):
-        i = pool.place[census.stratum[e]]
+    highest = highest_in(chunk, pool.demand, pool.index_of, index)
+    listed, cells, position, indptr = pool.listed, pool.cells, index.position, index.cell_indptr
+    for e in range(index.chunk_indptr[chunk], index.chunk_indptr[chunk + 1]):
+        i = pool.index_of[index.stratum[e]]
         if i < 0:
             continue
-        odds = pool.hunger[i] / highest
-        new, at, n = pool.counts[CELLS], pool.begin[i] + pool.held[i], first[e + 1] - first[e]
+        odds = pool.demand[i] / highest
+        new, at, n = pool.counts[CELLS], pool.begin[i] + pool.held[i], indptr[e + 1] - indptr[e]
         for k in range(n):
             listed[at + k] = new + k
-            slots[new + k, CELL] = members[first[e] + k]
-            slots[new + k, USED] = slots[new + k, CALL] = 0
-            slots[new + k, ODDS] = np.int64(odds * EVEN)
-        if len(census.time):
-            pool.knot[new : new + n] = census.time[first[e] : first[e + 1]]
+            cells[new + k, POSITION] = position[indptr[e] + k]
+            cells[new + k, TIMES_TAKEN] = cells[new + k, LAST_CALL] = 0
+            cells[new + k, ODDS] = np.int64(odds * CERTAIN)
+        if len(index.time):
+            pool.time[new : new + n] = index.time[indptr[e] : indptr[e + 1]]
         pool.counts[CELLS] += n
         pool.held[i] += n
         pool.fair[i] += n * odds
 
 
-@njit(cache=True, nogil=True)
-def n_chosen(pool):  # type: ignore[no-untyped-def]
-    """Chunks in the pool."""
-    return pool.counts[CHUNKS]
-
-
-@njit(cache=True, nogil=True)
-def n_free(pool, i):  # type: ignore[no-untyped-def]
-    """Cells of a stratum that no batch has taken."""
+@njit(cache=True, nogil=True, inline="always")
+def n_free(pool: Pool, i: int) -> int:
+    """Return how many cells of a stratum no batch has taken."""
     return pool.held[i] - pool.taken[i]
 
 
-@njit(cache=True, nogil=True)
-def unfair(pool, i, need):  # type: ignore[no-untyped-def]
-    """Whether `need` free cells of a stratum could be had only by taking some more often than cells of other chunks."""
-    return need > pool.fair[i] - pool.taken[i]
+@njit(cache=True, nogil=True, inline="always")
+def bring_forward(pool: Pool, of: Request, seen: int, fit: int) -> int:
+    """List the free cells on the requested side of the time window before the others; return how many there are.
 
-
-@njit(cache=True, nogil=True)
-def free_cells(pool, i):  # type: ignore[no-untyped-def]
-    """The slots of the cells of a stratum that no batch has taken, as they are listed."""
-    return pool.slot[pool.begin[i] + pool.taken[i] : pool.begin[i] + pool.held[i]]
-
-
-@njit(cache=True, nogil=True)
-def bring_forward(free, knot, part, low, high, seen, fit):  # type: ignore[no-untyped-def]
-    """List those of some free cells first that are on the wanted side of a time window; how many there are.
-
-    The first `seen` of them were looked at before, and `fit` came first.
+    The first `seen` free cells were looked at before, and `fit` of these came first.
     """
-    if part == ANYWHERE:
+    free = pool.listed[pool.begin[of.i] + pool.taken[of.i] : pool.begin[of.i] + pool.held[of.i]]
+    if of.low == of.high:  # no cell is inside, and none is requested there
         return len(free)
-    for at in range(seen, len(free)):  # without branches, which would be guessed wrong too often
-        slot = free[at]
+    time, low, high, inside = pool.time, of.low, of.high, of.inside
+    for at in range(seen, len(free)):  # without branches, which would often be mispredicted
+        row = free[at]
         free[at] = free[fit]
-        free[fit] = slot
-        fit += wanted(knot[slot], part, low, high)
+        free[fit] = row
+        fit += (low <= time[row] < high) == inside
     return fit
 
 
-@njit(cache=True, nogil=True)
-def wanted(knot, part, low, high):  # type: ignore[no-untyped-def]
-    """Whether a cell of a knot is on the wanted side of the time window ``low <= knot < high``."""
-    return part == ANYWHERE or (low <= knot < high) == (part == INSIDE)
+@njit(cache=True, nogil=True, inline="always")
+def take(pool: Pool, of: Request, fit: int, cap: Cap, later: np.ndarray, key: np.uint64, out: np.ndarray) -> int:
+    """Fill `out` with cells of a stratum for one batch; return how many there were.
+
+    The first `fit` of its free cells are on the requested side of the time window. Cells that the cap excludes come
+    last. Outside the time window, cells at times that `later` counts come first, those in the time windows of later
+    batches, since these cannot use them there.
+    """
+    pool.counts[CALLS] += 1
+    found, n = pool.listed[pool.begin[of.i] + pool.taken[of.i] :][:fit], 0
+    if not of.inside and len(pool.time) > 0:
+        n = _choose(pool, found[: _of_later(pool, found, later)], n, False, cap, mix(key, _U(0)), out)
+    n = _choose(pool, found, n, True, cap, mix(key, _U(1)), out)
+    n = _choose(pool, found, n, False, cap, mix(key, _U(2)), out)
+    if cap.most > 0:
+        n = _choose(pool, found, n, False, Cap(cap.label, NO_LIMIT, cap.tally), mix(key, _U(3)), out)
+    pool.taken[of.i] += n
+    if n < len(out):
+        n += _take_again(pool, of, cap, mix(key, _U(4)), out[n:])
+    return n
 
 
 @njit(cache=True, nogil=True)
-def held_inside(chunk, stratum, low, high, chunk_ptr, entry_stratum, first, time):  # type: ignore[no-untyped-def]
-    """Cells of a stratum in a chunk that are inside a time window."""
-    for e in range(chunk_ptr[chunk], chunk_ptr[chunk + 1]):
-        if entry_stratum[e] == stratum:
-            return first_from(time, first[e], first[e + 1], high) - first_from(time, first[e], first[e + 1], low)
-    return 0
+def _of_later(pool: Pool, found: np.ndarray, later: np.ndarray) -> int:
+    """List the cells at times that `later` counts before the others; return how many there are."""
+    n = 0
+    for at in range(len(found)):
+        row = found[at]
+        found[at] = found[n]
+        found[n] = row
+        n += later[pool.time[row]] > 0
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _take_again(pool: Pool, of: Request, cap: Cap, key: np.uint64, out: np.ndarray) -> int:
+    """Fill `out` with cells that batches of the window hold, those that the fewest do first; return how many."""
+    n = 0
+    while n < len(out):
+        found = _least_taken(pool, of)
+        if len(found) == 0:  # the batch holds every cell: it takes some of them again
+            pool.counts[CALLS] += 1
+            found = _least_taken(pool, of)
+            if len(found) == 0:
+                break
+        rest, key = out[n:], mix(key, _U(0))
+        more = _choose(pool, found, 0, False, cap, mix(key, _U(1)), rest)
+        if cap.most > 0:
+            more = _choose(pool, found, more, False, Cap(cap.label, NO_LIMIT, cap.tally), mix(key, _U(2)), rest)
+        n += more
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _least_taken(pool: Pool, of: Request) -> np.ndarray:
+    """Return the rows of the requested cells that the fewest batches took, at least one, and this call did not."""
+    taken = pool.listed[pool.begin[of.i] : pool.begin[of.i] + pool.taken[of.i]]
+    cells, call, timed = pool.cells, pool.counts[CALLS], len(pool.time) > 0
+    found, n, fewest = np.empty(len(taken), np.int32), 0, NO_LIMIT
+    for row in taken:
+        inside = timed and of.low <= pool.time[row] < of.high
+        if cells[row, LAST_CALL] != call and inside == of.inside:
+            if cells[row, TIMES_TAKEN] < fewest:
+                fewest, n = cells[row, TIMES_TAKEN], 0
+            if cells[row, TIMES_TAKEN] == fewest:
+                found[n] = row
+                n += 1
+    return found[:n]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _choose(pool: Pool, found: np.ndarray, n: int, by_odds: bool, cap: Cap, key: np.uint64, out: np.ndarray) -> int:
+    """Fill `out` from `n` on with cells of the rows ``found[n:]`` in random order; return how many it holds then.
+
+    The rows of the cells in `out` come first in `found` afterwards. The cap excludes cells; if `by_odds`, a cell is
+    taken with its odds.
+    """
+    cells, call = pool.cells, pool.counts[CALLS]
+    for at in range(n, len(found)):
+        if n == len(out):
+            break
+        drawn = mix(key, _U(at))
+        other = at + np.int64((drawn >> _U(32)) * _U(len(found) - at) >> _U(32))
+        row = found[other]
+        found[other] = found[at]
+        found[at] = row
+        if by_odds and np.int64(drawn & _U(CERTAIN - 1)) >= cells[row, ODDS]:
+            continue
+        if cap.most > 0 and not count_up_to(cap.tally, cap.label[cells[row, POSITION]], cap.most):
+            continue
+        found[at] = found[n]
+        found[n] = row
+        cells[row, TIMES_TAKEN] += 1
+        cells[row, LAST_CALL] = call
+        out[n] = cells[row, POSITION]
+        n += 1
+    return n

@@ -15,10 +15,12 @@ from cellcohort.messages import several, whole_number
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch_sampler import BatchSampler, told_as_validation
 from cellcohort.sampling.chunked.layout_search import chunks_of_batches
-from cellcohort.sampling.chunked.load_request import load_of
-from cellcohort.sampling.chunked.reach import place_of
-from cellcohort.sampling.chunked.schedule import ChunkedSchedule
-from cellcohort.sampling.chunked.sequential_schedule import OneByOne
+from cellcohort.sampling.chunked.picker import ChunkPicker
+from cellcohort.sampling.chunked.rotation import place_of
+from cellcohort.sampling.chunked.sequential import SequentialPicker
+from cellcohort.sampling.planning.plan import Plan
+
+RUN = 2  # neighbouring chunks that are read together: one thread decodes them
 
 
 class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
@@ -53,7 +55,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         larger than the store.
     """
 
-    _picker: ChunkedSchedule | OneByOne
+    _picker: ChunkPicker | SequentialPicker
     batch_size: int = 0  # an attribute, where annbatch has a property
     shuffle = True
 
@@ -110,8 +112,9 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
                 f"of {self.chunk_size} rows up to the last of the cells; use {change}, or smaller chunks."
             )
 
-    def _one_by_one(self, shuffle: bool) -> OneByOne:
-        return OneByOne(self.cells, self.batch_size, self.seed, self.chunk_size, self.preload_nchunks, shuffle)
+    def _sequential(self, shuffle: bool) -> SequentialPicker:
+        plan = Plan(self.cells, {}, self.batch_size, self.seed)
+        return SequentialPicker(plan, self.cells, self.chunk_size, self.preload_nchunks, shuffle)
 
     @property
     def rows(self) -> np.ndarray:
@@ -166,16 +169,25 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             stop = min(step + self.per_window - number % self.per_window, self.num_batches)
             begin = max(step, first)
             if begin < stop and load % of[1] == of[0]:
-                yield begin, self._picker.run(epoch, number + begin - step, stop - begin)
+                yield begin, self._picker.pick_run(epoch, number + begin - step, stop - begin)
             step, load = stop, load + 1
 
     def load_request(self, positions: np.ndarray, n_obs: int) -> LoadRequest:
         """The chunks that hold some batches, (n_batches, batch_size), and where in them their cells are."""
         rows = positions if self.cells.rows is None else self.cells.rows[positions]
-        begin, end, place = load_of(rows, self.chunk_size, n_obs)
+        chunk = rows // self.chunk_size
+        is_read = np.zeros(n_obs // self.chunk_size + 1, bool)
+        is_read[chunk] = True
+        chunks = np.flatnonzero(is_read)
+        first = np.arange(len(chunks)) // RUN % 2 == 0  # every other run first, so that no two are neighbours
+        chunks = np.concatenate([chunks[first], chunks[~first]])
+        begin = chunks * self.chunk_size
+        end = np.minimum(begin + self.chunk_size, n_obs)
+        offset = np.zeros(len(is_read), np.int64)  # from the row of a cell to its place among the rows read
+        offset[chunks] = np.cumsum(end - begin) - end
         return {
             "requests": [slice(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)],
-            "splits": list(place),
+            "splits": list(rows + offset[chunk]),
         }
 
     def _sample(self, n_obs: int) -> Iterator[LoadRequest]:
@@ -188,3 +200,99 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             while (request := ahead.result()) is not None:
                 ahead = planner.submit(next, windows, None)
                 yield request
+
+
+class ChunkedBatchSampler(ChunkSampler):
+    """Yield batches that hold what the axes ask, cut from windows of chunks that are chosen to allow it.
+
+    The quotas of every batch are those of :class:`~cellcohort.sampling.BatchSampler`. Which chunks are loaded
+    together is decided from a census of the strata in every chunk: chunks are added until every batch of the
+    window can be filled, first for the strata whose cells lie in the most chunks. Each goes through all of its
+    chunks before it reads one again.
+    Cells that a window loads and no batch takes are read in vain; they are not kept for later windows, so
+    that any window can be planned at once, by any process. A store laid out for the axes makes them few;
+    see :class:`~cellcohort.sampling.chunked.read_cost.Reading` for how many they are.
+
+    Parameters
+    ----------
+    cells, axes, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed
+        As for :class:`ChunkSampler`.
+
+    Notes
+    -----
+    Batches of one window share no cell, except where the whole store has fewer cells of a stratum (near the
+    focal time) than they ask for. Windows of one group or several, and of fewer batches than their rows would
+    fill, are tried when the sampler is made, and the ones that read least are used. Without axes every cell comes
+    once, chunks and the cells of a window in random order.
+
+    Where a chunk holds several strata, as all do in a store in random order, it is read as often as the hungriest of
+    them asks, and cells of the others are taken from it in proportion to what these ask: all cells of a stratum
+    come about equally often, those of a few cells among many less so, and all with a time window.
+
+    Cells that leak into a batch come from the other experiments of its window, hence over an epoch in
+    proportion to how often these lead batches.
+    """
+
+    @property
+    def unreached(self) -> tuple[str, ...]:
+        """Say if windows are too few for every group to be primary in every epoch of each rank."""
+        return self._picker.unreached(self.num_batches, self.world_size)
+
+    def _shortfalls(self) -> tuple[str, ...]:
+        return (*super()._shortfalls(), *self.unreached)
+
+    def _make_picker(self, world_size: int) -> ChunkPicker | SequentialPicker:
+        if not self.axes:
+            return self._sequential(shuffle=True)
+        plan = Plan(self.cells, self.axes, self.batch_size, self.seed)
+        return ChunkPicker(plan, self.cells, self.chunk_size, self.preload_nchunks)
+
+
+class ChunksInOrder(ChunkSampler):
+    """Yield all cells in the order of their rows, as evaluation wants; an epoch is one pass over the store.
+
+    Parameters
+    ----------
+    cells, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed
+        As for :class:`ChunkSampler`. Cells that do not fill a last batch
+        of every rank are left out.
+    axes : empty
+        There are none: ``sampler=random``.
+
+    Raises
+    ------
+    ValueError
+        As for :class:`ChunkSampler`; an axis is given, or `num_batches` are more
+        than one pass has.
+    """
+
+    shuffle = False
+
+    def _make_picker(self, world_size: int) -> SequentialPicker:
+        if self.axes:
+            raise ValueError(
+                f"{type(self).__name__} draws without regard to axes, but was given {', '.join(sorted(self.axes))}; "
+                "use ChunkedBatchSampler (reading=chunks), or no axes (sampler=random)."
+            )
+        return self._sequential(self.shuffle)
+
+    def _take_place(self, rank: int, world_size: int) -> None:
+        super()._take_place(rank, world_size)
+        one_pass = self._picker.plan.n_batches // world_size
+        if self.num_batches > one_pass:
+            raise ValueError(
+                f"num_batches={self.num_batches} is more than the {several(one_pass, 'batch')} per rank of one pass "
+                f"over the {len(self.cells)} cells; use at most these."
+            )
+
+
+class ChunksShuffled(ChunksInOrder):
+    """Yield all cells once per epoch: chunks in random order, and the cells of each window in random order.
+
+    Parameters
+    ----------
+    cells, axes, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed
+        As for :class:`ChunksInOrder`.
+    """
+
+    shuffle = True
