@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cellcohort.cells import CellTable
 from cellcohort.datasets.positives import TrackCells
 from cellcohort.messages import whole_number
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from cellcohort.datasets.features.windows import TrackWindows
 
 CHUNK = "stored_chunk"  # column of stored cells whose groups are not cut where there are no tracks
+COPIES = "copy_group"  # column of stored cells: number of the group of cells with the same values, 0 for those without
 
 
 def split[Tracks: (TrackWindows, TrackCells)](
@@ -24,6 +26,9 @@ def split[Tracks: (TrackWindows, TrackCells)](
     seed: int = 0,
 ) -> tuple[Tracks, Tracks]:
     """Divide the cells of a dataset, never cutting a track (or a lineage, where these are known) in two.
+
+    Cells for validation that have the same values as a cell for training, where a store knows of such copies, are
+    in neither part.
 
     Parameters
     ----------
@@ -67,7 +72,19 @@ def split[Tracks: (TrackWindows, TrackCells)](
                 f"no cell is left for {part} (by={by!r}, fraction={fraction}, held_out={held_out}); "
                 "hold out other experiments, or split by='track' a table with two tracks of one condition."
             )
-    return dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(validation))
+    alone = validation & ~_copied(dataset.cells, ~validation)
+    if not alone.any():
+        raise ValueError("each cell for validation has the same values as one for training; remove copies of cells.")
+    return dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(alone))
+
+
+def _copied(cells: CellTable, among: np.ndarray) -> np.ndarray:
+    """Which cells have the same values as one of those `among`, as far as is known."""
+    if not cells.has(COPIES):
+        return np.zeros(len(cells), bool)
+    column = cells.column(COPIES)
+    labels = np.array(column.labels)[column.codes]
+    return (labels != 0) & np.isin(column.codes, np.unique(column.codes[among]))
 
 
 def _by_experiment(

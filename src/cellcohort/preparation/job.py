@@ -55,8 +55,8 @@ class Plan:
         return number * self.dataset_rows, min((number + 1) * self.dataset_rows, self.rows)
 
     def cut_mark(self, block: int) -> Path:
-        """There once all pieces of a block are."""
-        return self.folder / "cut" / str(block)
+        """There once all pieces of a block are; holds the digests of its rows."""
+        return self.folder / "cut" / f"{block}.npy"
 
     def piece(self, dataset: int, block: int) -> Path:
         return self.folder / "pieces" / str(dataset) / f"{block}.npz"
@@ -67,6 +67,10 @@ class Plan:
     def finished(self, dataset: int) -> Path:
         """There once the dataset is."""
         return self.store / f"dataset_{dataset}"
+
+    def digests(self) -> np.ndarray:
+        """Digest of every source row, uint64 (rows,)."""
+        return np.concatenate([np.load(self.cut_mark(block)) for block in range(self.blocks)])
 
     def place(self) -> np.ndarray:
         """Stored row of every source row, int64 (rows,)."""

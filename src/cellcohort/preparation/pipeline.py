@@ -16,17 +16,20 @@ from annbatch.io import V1_ENCODING
 from dask.distributed import Client, as_completed
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from cellcohort.datasets.split import COPIES
 from cellcohort.datasets.stored.store import MANIFEST, Store
 from cellcohort.files import fingerprint, locked, whole
 from cellcohort.messages import changes, several, whole_number
 from cellcohort.missing_values import Missing
 from cellcohort.preparation.cluster import workers
 from cellcohort.preparation.columns import storable
+from cellcohort.preparation.copies import copy_groups, described
 from cellcohort.preparation.job import Plan, sized
 from cellcohort.preparation.order import stored_order
 from cellcohort.preparation.tasks import cut, gather
 from cellcohort.sources import Source
 
+FOUND = ("files", "labels", "columns", "copies")  # what is not chosen, but found, of a manifest
 MOST_SHOWN = 40  # strata whose sizes are printed
 
 
@@ -118,8 +121,8 @@ def prepare(
             with whole(plan.folder / "place.npy") as file:
                 np.save(file, place)
         with workers(cluster, threads) as client:
-            _work(client, source, obs, plan, order)
-        _finish(plan, out, {**about, "columns": columns})
+            copies = _work(client, source, obs, plan, order, sizes)
+        _finish(plan, out, {**about, "columns": columns, "copies": copies})
         shutil.rmtree(plan.folder)
     return Store(out)
 
@@ -133,7 +136,7 @@ def _there(out: Path, folder: Path, about: Mapping[str, Any]) -> Store:
     if "name" not in store.manifest:
         raise ValueError(f"{out} is there and was not written by a preparation; name another out.")
     if store.manifest["name"] != name:
-        options = {key: value for key, value in store.manifest.items() if key not in ("files", "labels", "columns")}
+        options = {key: value for key, value in store.manifest.items() if key not in FOUND}
         said = changes({**options, "name": name}, about) or "the order of its cells"
         raise ValueError(
             f"{out} was prepared with other options than now. What has changed: {said} (then -> now). Name another out "
@@ -175,7 +178,10 @@ def _begun(folder: Path, name: str, options: str) -> Iterator[None]:
         yield
 
 
-def _work(client: Client, source: Source, obs: pd.DataFrame, plan: Plan, order: np.ndarray) -> None:
+def _work(
+    client: Client, source: Source, obs: pd.DataFrame, plan: Plan, order: np.ndarray, sizes: dict[str, int]
+) -> str:
+    """Write all datasets, and return what is to be said of cells that have copies."""
     sent = client.scatter(source, broadcast=True)
     cuts = [
         client.submit(cut, sent, plan, block, pure=False)
@@ -183,11 +189,16 @@ def _work(client: Client, source: Source, obs: pd.DataFrame, plan: Plan, order: 
         if not plan.cut_mark(block).exists()
     ]
     _wait(client, cuts, "reading")
+    groups = copy_groups(plan.digests()[order])
+    if copies := described(groups, sizes):
+        print(copies)
+        obs = obs.assign(**{COPIES: groups[np.argsort(order)]})
     gathers = []
     for dataset in range(plan.datasets):
         labels = client.scatter(obs.iloc[order[slice(*plan.dataset(dataset))]])
         gathers.append(client.submit(gather, plan, dataset, labels, source.shape, source.features, pure=False))
     _wait(client, gathers, "writing")
+    return copies
 
 
 def _wait(client: Client, futures: list[Any], what: str) -> None:

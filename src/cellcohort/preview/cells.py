@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.cells import CellTable
 from cellcohort.datasets.split import CHUNK
+from cellcohort.messages import several
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,15 @@ class TrainingCells:
         What the cells held out share: ``split.by``.
     columns : mapping
         Which column of the source is what: ``data.columns``; empty where it has no such option.
+    n_copies : int
+        Cells that are in neither part, since training holds copies of them.
     """
 
     dataset: Any
     n_all: int
     by: str
     columns: Mapping[str, Any]
+    n_copies: int = 0
 
     @property
     def cells(self) -> CellTable:
@@ -59,8 +63,11 @@ class TrainingCells:
             what = "chunks of the store (no track is named, data.columns.track)"
         else:
             what = f"{self.dataset.whole}s (split.by=track)"
-        n_out = self.n_all - len(self.cells)
-        return f"{n_out:,} of {self.n_all:,} cells are held out for validation: whole {what}."
+        n_out = self.n_all - len(self.cells) - self.n_copies
+        line = f"{n_out:,} of {self.n_all:,} cells are held out for validation: whole {what}."
+        if self.n_copies:
+            line += f" {several(self.n_copies, 'cell')} more are left out: training holds cells of the same values."
+        return line
 
 
 def training_cells(config: DictConfig) -> TrainingCells:
@@ -89,7 +96,10 @@ def training_cells(config: DictConfig) -> TrainingCells:
         whole = load_cells(**taken, also=sorted(set(_columns(config.sampler))))
     training, validation = instantiate(config.split, whole)
     instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
-    found = TrainingCells(training, len(whole.cells), config.split.by, dict(config.data.get("columns") or {}))
+    n_all = len(whole.cells)
+    columns = dict(config.data.get("columns") or {})
+    n_copies = n_all - len(training.cells) - len(validation.cells)
+    found = TrainingCells(training, n_all, config.split.by, columns, n_copies)
     if found.store is not None and "chunk_size" in config.batch_sampler:
         found.store.check_chunk_size(config.batch_sampler.chunk_size)
     return found

@@ -18,6 +18,7 @@ from cellcohort.preview.checks.composition import (
     shortfalls,
     time_windows,
 )
+from cellcohort.preview.checks.copies import copies
 from cellcohort.preview.checks.design import confounded, idle_axes
 from cellcohort.preview.checks.labels import spellings
 from cellcohort.preview.checks.positives import positive_lines, positives_elsewhere
@@ -31,7 +32,7 @@ from cellcohort.sampling.chunked.read_cost import in_chunks
 
 # the more it changes about a training, the earlier
 CHECKS: tuple[Callable[[Survey], Iterator[Finding]], ...] = (
-    *(confounded, idle_axes, costly, wasteful, positives_elsewhere, shortfalls, time_windows, drift),
+    *(confounded, idle_axes, copies, costly, wasteful, positives_elsewhere, shortfalls, time_windows, drift),
     *(repeats, same_tracks, absent_conditions, low_coverage, overdrawn, ranks),
 )
 
