@@ -98,7 +98,7 @@ def cover(sampler: BatchSampler) -> str:
     """
     why = ""
     if in_chunks(sampler):
-        why = "where cells are read in chunks, since windows leave rows unused"
+        why = "where cells are read in chunks, since chunk windows leave rows unused"
     elif has_axis(sampler, WindowAxis):
         why = "with a time window, since focal times decide what is drawn"
     if why:

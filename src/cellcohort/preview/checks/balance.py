@@ -64,9 +64,9 @@ def absent_conditions(survey: Survey) -> Iterator[Finding]:
         return
     wider = "" if survey.sampler.axes else ", read more chunks at once (batch_sampler.preload_nchunks)"
     yield Finding(
-        f"No axis governs the condition, and each batch comes from the few chunks of one window: {what}; row by row "
-        f"it would be {percent(by_row)}.",
-        f"Add the axis condition to the sampler, so that windows load chunks of each{wider}, or use reading=rows.",
+        f"No axis governs the condition, and each batch comes from the chunks of one chunk window: {what}; row by "
+        f"row it would be {percent(by_row)}.",
+        f"Add the axis condition to the sampler, so that chunk windows hold all of them{wider}, or set reading=rows.",
     )
 
 
@@ -119,7 +119,7 @@ def ranks(survey: Survey) -> Iterator[Finding]:
             yield Finding(f"{what}.", f"No action needed for long trainings: it evens out. Otherwise {equal}.")
         else:
             yield Finding(
-                f"{what}, since each rank reads windows of its own; row by row they would differ by {percent(by_row)}.",
+                f"{what}, since each rank has chunk windows of its own; row by row it would be {percent(by_row)}.",
                 f"Draw more batches (batch_sampler.num_batches, trainer.max_epochs): it evens out. Otherwise {equal}.",
             )
     if not survey.shared_cells.any():
@@ -136,7 +136,7 @@ def ranks(survey: Survey) -> Iterator[Finding]:
         )
     else:
         yield Finding(
-            f"{what}, since each rank reads windows of its own; row by row, in {percent(by_row)} of steps.",
+            f"{what}, since each rank reads chunk windows of its own; row by row, in {percent(by_row)} of steps.",
             "Use fewer ranks; or reading=rows, which reads more rows for each row used.",
         )
 

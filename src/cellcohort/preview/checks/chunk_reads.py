@@ -26,22 +26,22 @@ def chunk_lines(survey: Survey) -> Iterator[str]:
         f"Each chunk window of {cost.chunks:.1f} chunks of {sampler.chunk_size} rows gives {cost.batches:.1f} batches "
         f"({per_batch:.1f} chunks a batch). Read amplification: {cost.amplification:.2f} rows are read for every row "
         f"used; the least at which all cells of a stratum come equally often from this store is {cost.least:.2f}, "
-        "unless batches of one window share cells."
+        "unless batches of one chunk window share cells."
     )
     yield (
-        f"The largest window measured holds {cost.most_rows:,} rows in memory: {cost.most_rows * 4e-3:,.1f} MB for "
-        f"every 1,000 float32 numbers of a cell. At {STEPS_PER_SECOND} steps a second each rank requests "
+        f"The largest chunk window measured holds {cost.most_rows:,} rows in memory: {cost.most_rows * 4e-3:,.1f} MB "
+        f"for every 1,000 float32 numbers of a cell. At {STEPS_PER_SECOND} steps a second each rank requests "
         f"{per_batch * STEPS_PER_SECOND:,.0f} chunks a second."
     )
     if cost.shared:
         yield (
-            f"{cost.shared:.2%} of the places hold a cell that another batch of their window holds too, since their "
-            "strata have fewer cells than the window needs."
+            f"{cost.shared:.2%} of the places hold a cell that another batch of their chunk window holds too, since "
+            "their strata have fewer cells than the chunk window needs."
         )
 
 
 def wasteful(survey: Survey) -> Iterator[Finding]:
-    """Find a store that is not laid out for the axes, or windows whose rows are not all used."""
+    """Find a store that is not laid out for the axes, or chunk windows whose rows are not all used."""
     sampler, cost = survey.sampler, survey.reading
     if cost is None or not in_chunks(sampler) or cost.amplification <= WASTEFUL:
         return
@@ -50,14 +50,14 @@ def wasteful(survey: Survey) -> Iterator[Finding]:
         if len(sampler) % sampler.per_window == 0:
             return
         batches = several(len(sampler), "batch")
-        why = f"an epoch of {batches} ends within a window, which gives {sampler.per_window} batches"
+        why = f"an epoch of {batches} ends within a chunk window, which gives {sampler.per_window} batches"
         change = f"Set batch_sampler.num_batches to a multiple of {sampler.per_window}."
     elif change or survey.source is None:
         why = "the cells that the axes ask for are spread over many chunks"
         until = "; until then, ask for less of what is rare (sampler.condition.ratio)"
         change += f"{until if has_axis(sampler, ShareAxis) else ''}."
     else:
-        why = f"chunks of {sampler.chunk_size} rows hold more cells of one stratum than a window uses"
+        why = f"chunks of {sampler.chunk_size} rows hold more cells of one stratum than a chunk window uses"
         wider = ", or widen sampler.temporal.window_hours" if has_axis(sampler, WindowAxis) else ""
         smaller = _smaller(sampler.chunk_size, survey.source.store.chunk_rows)
         change = f"The store is laid out for the axes already: {smaller}{wider}."

@@ -13,11 +13,11 @@ from cellcohort.preview.survey import Survey
 from cellcohort.sampling.chunked.read_cost import in_chunks
 
 WINDOWS = 8  # of rank 0 that are counted
-MANY = 0.1  # share of anchors with positives in the store but not in their window, above which it is a finding
+MANY = 0.1  # share of anchors with positives in the store but not in their chunk window, above which it is a finding
 
 
 def second_views(survey: Survey) -> tuple[float, float] | None:
-    """Return the shares of anchors without a positive in their window, and in the whole store; None without pairs."""
+    """Return the shares of anchors without a positive in their chunk window and in the store; None without pairs."""
     source, sampler = survey.source, survey.sampler
     if source is None or source.store is None or not in_chunks(sampler):
         return None
@@ -41,13 +41,13 @@ def positive_lines(survey: Survey) -> Iterator[str]:
     shares = second_views(survey)
     if shares is not None:
         yield (
-            f"Positives are drawn among the rows of a window: {percent(shares[0])} of the anchors have none there and "
-            f"are paired with a second view of themselves; {percent(shares[1])} have none in the whole store."
+            f"Positives are drawn among the rows of a chunk window: {percent(shares[0])} of the anchors have none "
+            f"there and are paired with a second view of themselves; {percent(shares[1])} have none in the whole store."
         )
 
 
 def positives_elsewhere(survey: Survey) -> Iterator[Finding]:
-    """Find anchors that are paired with themselves because their positives are in other windows."""
+    """Find anchors that are paired with themselves because their positives are in other chunk windows."""
     shares = second_views(survey)
     if shares is None or survey.source is None or shares[0] - shares[1] <= MANY:
         return
@@ -58,7 +58,7 @@ def positives_elsewhere(survey: Survey) -> Iterator[Finding]:
         line = f"prepare.together={whole}"
     yield Finding(
         f"{percent(shares[0] - shares[1])} of the anchors are paired with a second view of themselves, although the "
-        f"store has a later cell of their {whole}: it is not in their window.",
+        f"store has a later cell of their {whole}: it is not in their chunk window.",
         change,
         typed=line,
     )

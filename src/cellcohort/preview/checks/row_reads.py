@@ -19,7 +19,7 @@ from cellcohort.sampling.chunked.read_cost import in_chunks, reading
 
 BATCHES = 16  # of rank 0, spread over the epoch, whose requests are counted
 COSTLY = 4.0  # read amplification above which reading in chunks is advised
-WINDOW_ROWS = 4096  # of the windows that are tried; a store of fewer than two such windows is read fast anyway
+WINDOW_ROWS = 4096  # of the chunk windows that are tried; a store of fewer than two of them is read fast anyway
 DEFAULTS = {"chunk_size": 64, "preload_nchunks": 64}  # those of reading=chunks
 
 
