@@ -217,7 +217,7 @@ def test_a_store_that_is_laid_out_is_not_to_be_laid_out(tmp_path: Path, stores: 
 
 def test_a_window_that_the_epoch_does_not_use_up_is_said(stores: dict[str, Store]) -> None:
     one = found(in_chunks(stores["random"], {}, num_batches=4), "rows are read for every row")
-    assert "an epoch of 4 batches ends within a window, which gives 31 batches" in one.problem
+    assert "an epoch of 4 batches ends within a chunk window, which gives 31 batches" in one.problem
     whole = in_chunks(stores["random"], {}, num_batches=31)
     assert "multiple of 31" in one.change and not any("rows are read" in each.problem for each in findings(whole))
 
@@ -266,7 +266,7 @@ def test_conditions_and_tracks_that_windows_crowd_are_told_beside_row_by_row() -
     one = found(of, "No axis governs the condition")
     absent = next(held for held in rows.label_shares if held.title == "condition").absent[3]
     assert (
-        "comes from the few chunks of one window: " in one.problem
+        "comes from the chunks of one chunk window: " in one.problem
         and f"row by row it would be {100 * absent:.1f} %" in one.problem
     )
     assert "Add the axis condition" in one.change and "larger batch" not in one.change
@@ -284,7 +284,7 @@ def test_cells_that_ranks_share_because_of_windows_are_told_so() -> None:
     of = windows(CONDITION)
     assert not of.row_by_row.shared_cells.any()  # type: ignore[union-attr]
     one = found(of, "ranks hold some of the same cells")
-    assert "each rank reads windows of its own; row by row, in 0.0 % of steps." in one.problem
+    assert "each rank reads chunk windows of its own; row by row, in 0.0 % of steps." in one.problem
     assert one.change == "Use fewer ranks; or reading=rows, which reads more rows for each row used."
     assert with_chunk_windows(of, lambda survey: 0.5) is None
 
