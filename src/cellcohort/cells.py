@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cellcohort.labels import in_order
 from cellcohort.messages import listed, several
 from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing
+
+Name = str | Sequence[str]  # of a column, or of several that are a key jointly
+
+
+class DefaultName(str):
+    """A name that nobody gave: where the table has no such column, there is none."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class CellTable:
     def __init__(
         self,
         frame: pd.DataFrame,
-        roles: dict[str, str],
+        roles: dict[str, Name],
         columns: dict[str, Column],
         hours: np.ndarray | None,
         missing: Missing,
@@ -77,10 +84,10 @@ class CellTable:
     def from_frame(
         cls,
         frame: pd.DataFrame,
-        experiment: str | None = "experiment",
-        condition: str | None = "condition",
-        hours: str | None = "hours_post_infection",
-        track: str | None = None,
+        experiment: Name | None = DefaultName("experiment"),  # noqa: B008  # a constant
+        condition: Name | None = DefaultName("condition"),  # noqa: B008
+        hours: str | None = DefaultName("hours_post_infection"),
+        track: Name | None = None,
         missing: Missing = "error",
     ) -> CellTable:
         """Validate a table with one row per cell.
@@ -89,9 +96,9 @@ class CellTable:
         ----------
         frame : pandas.DataFrame
             One row per cell. Object, categorical, nullable and Arrow columns are equivalent.
-        experiment, condition, track : str or None
-            Names of the label columns; None where the table has none. Track labels must tell
-            tracks of different experiments apart.
+        experiment, condition, track : str, list of str or None
+            Names of the label columns; None where the table has none, and several that tell labels apart
+            jointly. Track labels must tell tracks of different experiments apart.
         hours : str or None
             Name of the numeric column of times, in hours.
         missing : {"error", "label"}
@@ -102,17 +109,25 @@ class CellTable:
         Raises
         ------
         ValueError
-            A named column is not there, has missing values, or hours are not finite numbers.
+            A named column is not there, has missing values, or hours are not finite numbers. A column of a
+            default name need not be there.
         """
         if len(frame) == 0:
             raise ValueError("the table has no rows, so there is no cell to sample.")
-        named = {"experiment": experiment, "condition": condition, "track": track}
-        roles = {role: name for role, name in named.items() if name is not None}
-        for role, name in {**roles, **({"hours": hours} if hours is not None else {})}.items():
-            _require(frame, role, name)
-        refuse_missing(frame, (), [*roles.values(), hours], missing, "CellTable.from_frame(..., missing='label')")
-        columns = {role: _code(frame[name], missing) for role, name in roles.items()}
-        return cls(frame, roles, columns, None if hours is None else _hours(frame[hours]), missing)
+        given = {"experiment": experiment, "condition": condition, "track": track, "hours": hours}
+        named: dict[str, Name] = {
+            role: name if isinstance(name, str) else list(name)
+            for role, name in given.items()
+            if name is not None and not (isinstance(name, DefaultName) and name not in frame.columns)
+        }
+        for role, name in named.items():
+            for part in names_of([name]):
+                _require(frame, role, part)
+        refuse_missing(frame, (), names_of(named.values()), missing, "CellTable.from_frame(..., missing='label')")
+        roles = {role: name for role, name in named.items() if role != "hours"}
+        table = cls(frame, roles, {}, _hours(frame[str(named["hours"])]) if "hours" in named else None, missing)
+        table._columns |= {role: table.column(name) for role, name in roles.items()}
+        return table
 
     def __len__(self) -> int:
         return len(self._frame)
@@ -159,7 +174,7 @@ class CellTable:
         if name not in ("experiment", "condition", "track"):
             known = listed(dict.fromkeys([*self._roles, *columns]))
             return f"the table has no column {name!r}; it has {known}. Name one of these."
-        free = listed(column for column in columns if column not in {*self._roles.values(), "hours"})
+        free = listed(column for column in columns if column not in {*names_of(self._roles.values()), "hours"})
         return (
             f"no {name} is named; name its column with data.columns.{name}, in code "
             f"CellTable.from_frame(..., {name}=...), or leave out what asks for it, such as the axis `{name}` of "
@@ -211,7 +226,7 @@ def _code(values: pd.Series, missing: str) -> Column:
             )
         codes = np.where(holes, len(labels), codes)
         labels = [*labels, MISSING_LABEL]
-    order = sorted(range(len(labels)), key=lambda i: (type(labels[i]).__name__, labels[i]))
+    order = in_order(labels)
     rank = np.empty(len(labels), _smallest(len(labels)))
     rank[order] = np.arange(len(labels))
     return Column(str(values.name), rank[codes], tuple(labels[i] for i in order))
@@ -231,10 +246,35 @@ def _joint(columns: list[Column]) -> Column:
     return Column(" x ".join(column.name for column in columns), codes.astype(_smallest(len(labels))), labels)
 
 
-def _hours(values: pd.Series) -> np.ndarray:
+def names_of(names: Iterable[Name | None]) -> list[str]:
+    """The columns in names, some of which may be several or none."""
+    return [part for name in names if name is not None for part in ([name] if isinstance(name, str) else name)]
+
+
+def numeric_values(values: pd.Series, said: str) -> np.ndarray:
+    """The numbers of a column, float64 (n_rows,); NaN where one is missing. Categories may be numbers.
+
+    Parameters
+    ----------
+    values : pandas.Series
+    said : str
+        What a message calls the column.
+
+    Raises
+    ------
+    ValueError
+        The column holds something else.
+    """
+    kind = values.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        values = values.astype(kind.categories.dtype if len(kind.categories) else np.float64)
     if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
-        raise ValueError(f"hours={values.name!r} has type {values.dtype}, not numbers; convert it to hours.")
-    hours = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        raise ValueError(f"{said} has type {kind}, not numbers; convert it first.")
+    return values.to_numpy(np.float64, na_value=np.nan)
+
+
+def _hours(values: pd.Series) -> np.ndarray:
+    hours = numeric_values(values, f"hours={values.name!r}")
     if np.isinf(hours).any():
         raise ValueError(
             f"hours={values.name!r} is infinite in {several(int(np.isinf(hours).sum()), 'row')}; correct or drop them."

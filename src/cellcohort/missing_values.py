@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 import pandas as pd
@@ -17,6 +17,7 @@ def refuse_missing(
     labels: Iterable[str | None],
     missing: Missing,
     remedy: str,
+    words: Mapping[str, Mapping[str, int]] | None = None,
 ) -> None:
     """Raise ValueError, with counts, where columns of a table have missing values.
 
@@ -28,6 +29,8 @@ def refuse_missing(
     missing : {"error", "label"}
     remedy : str
         How the reader of the message says ``missing="label"``.
+    words : mapping of str to mapping of str to int, optional
+        Words of a text file that were taken for missing values, and how often, by column.
     """
     if missing not in get_args(Missing):
         raise ValueError(f"missing={missing!r} is not a choice; use 'error' or 'label'.")
@@ -35,10 +38,19 @@ def refuse_missing(
     holes = {
         name: int(frame[name].isna().sum())
         for name, may in columns.items()
-        if name in frame.columns and not (may and missing == "label")
+        if name is not None and name in frame.columns and not (may and missing == "label")
     }
-    counts = ", ".join(f"{name!r} in {n} of {len(frame)} rows" for name, n in holes.items() if n)
+    counts = ", ".join(
+        f"{name!r} in {n} of {len(frame)} rows{said_words((words or {}).get(name, {}))}"
+        for name, n in holes.items()
+        if n
+    )
     if counts:
         may = " or ".join(repr(name) for name, n in holes.items() if n and columns[name])
         or_label = f", or use {remedy}, which makes those without {may} a label of their own" if may else ""
         raise ValueError(f"missing values: {counts}. Fill or drop these rows{or_label}.")
+
+
+def said_words(words: Mapping[str, int]) -> str:
+    """Put the words of a text file that were taken for missing values in brackets; empty if there are none."""
+    return f" (the word {', '.join(f'{word!r} in {n:,}' for word, n in words.items())})" if words else ""

@@ -11,11 +11,13 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.augment.features import LIGHT, Augment
+from cellcohort.cells import numeric_values
 from cellcohort.datasets.positives import Positive, TrackCells, anchor_cells
-from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of, numbers
+from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import read_table
-from cellcohort.missing_values import Missing
+from cellcohort.datasets.tables.times import Times, TimeUnit
+from cellcohort.missing_values import Missing, said_words
 
 if TYPE_CHECKING:
     from cellcohort.datasets.features.windows import TrackWindows
@@ -28,6 +30,7 @@ def load_tracks(
     columns: Mapping[str, Any] = COLUMNS,
     interval_minutes: float | None = None,
     start_hours: float | Mapping[Any, float] = 0.0,
+    time_unit: TimeUnit = "hours",
     merge_labels: MergeLabels = None,
     missing: Missing = "error",
     log1p: Sequence[str] = (),
@@ -45,18 +48,22 @@ def load_tracks(
     Parameters
     ----------
     path : str or Path
-        A ``.parquet``, ``.csv`` or ``.csv.gz`` file; lines before the header of a CSV are skipped,
-        see :func:`~cellcohort.datasets.tables.read.read_table`.
+        A ``.parquet``, ``.csv`` or ``.tsv`` file, the latter two perhaps compressed (``.csv.gz``); lines around the
+        header, as tracking programs write them, are skipped, see
+        :func:`~cellcohort.datasets.tables.delimited.read_delimited`.
     columns : mapping
         Which column is what; what is not named keeps its default. ``experiment``, ``condition``
-        (None where there is none), ``time`` (a number of frames), ``track``, ``lineage`` (None, or
-        what tells families of tracks apart, which no split cuts in two) and ``features`` (a list).
+        (None where there is none), ``time`` (a number of frames) or ``hours`` (real times in `time_unit`, which are
+        then used instead), ``track``, ``lineage`` (None, or what tells families of tracks apart, which no split cuts
+        in two) and ``features`` (a list). A list of columns is a key jointly: ``track: [file, TRACK_ID]``.
         ``condition`` may be a threshold: ``{"column": "dye", "above": 10, "labels": ["alive",
         "dead"]}`` labels rows "dead" where dye > 10. No column that is mapped may be a feature.
     interval_minutes : float
-        Minutes from one frame to the next; 60 where the column of times holds hours.
+        Minutes from one frame to the next; None where real times are named.
     start_hours : float or mapping of experiment to float
         Hours at time 0: ``hours = start_hours + time * interval_minutes / 60``.
+    time_unit : {"hours", "minutes", "days", "seconds", "timestamps"}
+        Of the column of real times; those of timestamps count from the first one of each experiment.
     merge_labels : mapping of str to mapping of label to label, optional
         Other names for labels, by role or column, which merges spellings of one name:
         ``{"condition": {"GEM": "Gem"}}``.
@@ -72,23 +79,30 @@ def load_tracks(
     -------
     TrackWindows
         Its `cells` are sorted by experiment, track and time, and hold the columns of the file that
-        are not features, beside "hours", "track", "lineage" where mapped, and "condition" where it
-        comes from a threshold; a column of the file with one of these names gives way to them.
+        are not features, beside "hours", "track", "lineage" where mapped, and "experiment" and "condition" where
+        these are made of several columns or of a threshold. Labels of experiments and conditions are texts. A
+        column of the file with the name of one that is made, but other labels, gets "file_" before its name.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        The file or a mapped column is not there; rows have no time, track or lineage, or no experiment or
-        condition with ``missing="error"``; features are not numbers or have missing values; a (track, time)
-        is there twice.
+        The file or a mapped column is not there; rows have no time or lineage, or no experiment or condition with
+        ``missing="error"``; a column "hours" that is not named has other times; features are not numbers or have
+        missing values; a (track, time) is there twice.
+
+    Warns
+    -----
+    UserWarning
+        Rows are of no track, and left out; a file is not plain UTF-8 with commas and decimal points.
     """
     from cellcohort.datasets.features.windows import TrackWindows  # here, so that `load_cells` does not wait for torch
 
     roles = Roles.of(columns)
-    table = read_table(path, {*roles.named.values(), *roles.features})
-    cells, rows = cells_of(table, roles, interval_minutes, start_hours, merge_labels, missing)
+    table = read_table(path, {*roles.columns(), *roles.features}, None, text_columns(roles), roles.numbers)
+    times = Times(interval_minutes, start_hours, time_unit)
+    cells, rows = cells_of(table, roles, times, merge_labels, missing)
     _check_features(table, roles)
-    values = _features(table, roles.features, log1p)[rows]
+    values = _features(table.iloc[rows], roles.features, log1p, table.attrs.get("words", {}))
     return TrackWindows(cells, values, roles.features, frames, tau_hours, positive, augment, seed, roles.whole)
 
 
@@ -97,6 +111,7 @@ def load_cells(
     columns: Mapping[str, Any] = COLUMNS,
     interval_minutes: float | None = None,
     start_hours: float | Mapping[Any, float] = 0.0,
+    time_unit: TimeUnit = "hours",
     merge_labels: MergeLabels = None,
     missing: Missing = "error",
     tau_hours: Sequence[float] = (0.5, 2.0),
@@ -107,7 +122,7 @@ def load_cells(
 
     Parameters
     ----------
-    path, columns, interval_minutes, start_hours, merge_labels, missing, tau_hours, positive
+    path, columns, interval_minutes, start_hours, time_unit, merge_labels, missing, tau_hours, positive
         As for :func:`load_tracks`. The features that `columns` lists are not looked at, and need not be there.
     also : sequence of str
         Columns to read beside those that `columns` and `merge_labels` name.
@@ -118,29 +133,38 @@ def load_cells(
         As :func:`load_tracks`, but for what concerns features.
     """
     roles = replace(Roles.of(columns), features=[])
-    named = set(roles.named.values())
     beside = {*also, *(merge_labels or ())} - roles.derived - set(roles.named)
-    table = read_table(path, named, only=named | beside)
-    cells, _ = cells_of(table, roles, interval_minutes, start_hours, merge_labels, missing)
+    table = read_table(
+        path, roles.columns(), {*roles.columns(), *beside}, text_columns(roles), roles.numbers, roles.derived
+    )
+    times = Times(interval_minutes, start_hours, time_unit)
+    cells, _ = cells_of(table, roles, times, merge_labels, missing)
     return anchor_cells(cells, tau_hours, positive, roles.whole)
+
+
+def text_columns(roles: Roles) -> list[str]:
+    """The columns that hold labels, which a text file gives as they were typed."""
+    return [*roles.labels, *roles.columns("track", "lineage")]
 
 
 def _check_features(table: pd.DataFrame, roles: Roles) -> None:
     if not roles.features:
-        named = table.select_dtypes("number").columns.difference(list(roles.named.values()), sort=False)
+        named = table.select_dtypes("number").columns.difference(roles.columns(), sort=False)
         raise ValueError(
             f"data.columns.features is empty; list what the model is to see, and no ids or positions on a plate. "
             f"Columns of numbers: {', '.join(named) or 'none'}."
         )
 
 
-def _features(table: pd.DataFrame, features: list[str], log1p: Sequence[str]) -> np.ndarray:
+def _features(
+    table: pd.DataFrame, features: list[str], log1p: Sequence[str], words: Mapping[str, Mapping[str, int]]
+) -> np.ndarray:
     if unknown := [name for name in log1p if name not in features]:
         raise ValueError(f"log1p of {', '.join(unknown)}, not a feature; the features are {', '.join(features)}.")
     values = np.empty((len(table), len(features)), np.float32)
     holes = {}
     for i, name in enumerate(features):
-        column = numbers(table, name)
+        column = numeric_values(table[name], repr(name))
         if name in log1p:
             if (column <= -1).any():
                 raise ValueError(f"log1p of {name!r}, which goes down to {np.nanmin(column):g}; take it out of log1p.")
@@ -150,7 +174,7 @@ def _features(table: pd.DataFrame, features: list[str], log1p: Sequence[str]) ->
         if n := int((~np.isfinite(values[:, i])).sum()):
             holes[name] = n
     if holes:
-        counts = ", ".join(f"{name!r} in {n}" for name, n in holes.items())
+        counts = ", ".join(f"{name!r} in {n}{said_words(words.get(name, {}))}" for name, n in holes.items())
         raise ValueError(
             f"missing or infinite features: {counts} of {len(table)} rows. Fill or drop these rows, or take "
             "the column out of data.columns.features."

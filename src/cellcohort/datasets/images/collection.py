@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import yaml
 from omegaconf import OmegaConf
 
+from cellcohort.datasets.tables.times import TimeUnit
 from cellcohort.messages import several
 
 NEEDED = ("name", "tracks", "conditions", "channels")
-OPTIONAL = ("plate", "interval_minutes", "start_hours", "include", "exclude", "coordinates")
+OPTIONAL = ("plate", "interval_minutes", "hours", "time_unit", "start_hours", "include", "exclude", "coordinates")
 Coordinates = Literal["pixel", "micrometer"]
 
 
@@ -44,6 +47,10 @@ class Experiment:
     coordinates : {"pixel", "micrometer"} or None
         Unit of "z", "y" and "x" in the tracks. None stands for pixels, with a warning where they look like
         another unit.
+    hours : str or None
+        Column of the tracks with real times, which are used instead of `interval_minutes`.
+    time_unit : str
+        Of that column, see :class:`~cellcohort.datasets.tables.times.Times`.
     """
 
     name: str
@@ -56,6 +63,8 @@ class Experiment:
     include: tuple[str, ...] | None
     exclude: tuple[str, ...]
     coordinates: Coordinates | None = None
+    hours: str | None = None
+    time_unit: TimeUnit = "hours"
 
     def condition_of(self, well: str) -> str | None:
         """The condition of a well; None where it has none."""
@@ -121,11 +130,25 @@ def read_collection(
     return found
 
 
+class _AsTyped(yaml.SafeLoader):
+    """Load every value of a YAML file as the text that was typed: YAML itself makes True of on, and 8 of 010."""
+
+    yaml_implicit_resolvers = {"<": yaml.SafeLoader.yaml_implicit_resolvers["<"]}  # noqa: RUF012  # merge keys only
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<")
+        if twice := [key for key, n in keys.items() if n > 1]:
+            raise ValueError(f"{', '.join(twice)} is there more than once, near{node.start_mark}")
+        return super().construct_mapping(node, deep)
+
+
 def _entries(path: Path) -> list[Mapping[str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"no file {path} (seen from {Path.cwd()}); give the YAML file of a collection.")
     try:
-        content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        content = OmegaConf.to_container(
+            OmegaConf.create(yaml.load(path.read_text("utf-8-sig"), _AsTyped)), resolve=True
+        )
     except Exception as error:  # of several libraries: not YAML, or a value that refers to nothing
         raise ValueError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(content, Mapping) or set(content) != {"experiments"}:
@@ -138,26 +161,48 @@ def _entries(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _experiment(entry: Mapping[str, Any], folder: Path, number: int) -> Experiment:
-    name = str(entry.get("name", f"number {number}"))
-    if missing := [key for key in (*NEEDED, "plate") if entry.get(key) is None]:
+    name = _name(entry.get("name", f"number {number}"), "name", f"number {number}")
+    given = {key: value for key, value in entry.items() if not (value is None or (key in OPTIONAL and _is_none(value)))}
+    if missing := [key for key in (*NEEDED, "plate") if given.get(key) is None]:
         raise ValueError(f"experiment {name} lacks {', '.join(missing)}; an entry needs {', '.join(NEEDED)} and plate.")
     if unknown := [str(key) for key in entry if key not in NEEDED + OPTIONAL]:
         raise ValueError(
             f"experiment {name} has {', '.join(unknown)}; an entry may have {', '.join(NEEDED + OPTIONAL)}."
         )
-    interval = entry.get("interval_minutes")
-    interval = None if interval is None else _number(interval, "interval_minutes", name, above=0.0)
+    if "interval_minutes" in given and "hours" in given:
+        raise ValueError(
+            f"experiment {name} has both interval_minutes and hours: give one, the minutes from frame to frame or the "
+            "column of the tracks that holds real times."
+        )
+    interval = given.get("interval_minutes")
     return Experiment(
         name=name,
-        plate=folder / str(entry["plate"]),
-        tracks=_tracks(entry["tracks"], folder, name),
-        conditions=_conditions(entry["conditions"], name),
-        interval_minutes=interval,
-        start_hours=_number(entry.get("start_hours", 0.0), "start_hours", name),
-        channels=_names(entry["channels"], "channels", name),
-        include=None if entry.get("include") is None else _names(entry["include"], "include", name),
-        exclude=() if not entry.get("exclude") else _names(entry["exclude"], "exclude", name),
-        coordinates=_coordinates(entry.get("coordinates"), name),
+        plate=folder / str(given["plate"]),
+        tracks=_tracks(given["tracks"], folder, name),
+        conditions=_conditions(given["conditions"], name),
+        interval_minutes=None if interval is None else _number(interval, "interval_minutes", name, above=0.0),
+        start_hours=_number(given.get("start_hours", 0.0), "start_hours", name),
+        channels=_names(given["channels"], "channels", name),
+        include=None if "include" not in given else _names(given["include"], "include", name),
+        exclude=() if not given.get("exclude") else _names(given["exclude"], "exclude", name),
+        hours=None if "hours" not in given else _name(given["hours"], "hours", name),
+        time_unit=given.get("time_unit", "hours"),
+        coordinates=_coordinates(given.get("coordinates"), name),
+    )
+
+
+def _is_none(value: Any) -> bool:
+    """Whether a text is one of those with which YAML writes that there is nothing."""
+    return isinstance(value, str) and value in ("", "~", "null", "Null", "NULL")
+
+
+def _name(value: Any, what: str, name: str) -> str:
+    """A name as it was typed."""
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return str(value)
+    raise ValueError(
+        f"{what} of {name} is {value!r}, which YAML made of what was typed; write it in quotes, or in a file of the "
+        "collection, where names are taken as typed."
     )
 
 
@@ -180,7 +225,9 @@ def _coordinates(value: Any, name: str) -> Coordinates | None:
 def _conditions(value: Any, name: str) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, Mapping) or not value:
         raise ValueError(f"conditions of {name} is {value!r}; write {{mock: [A/1], infected: [A/2, B/2]}}.")
-    conditions = {str(label): _names(wells, f"conditions.{label}", name) for label, wells in value.items()}
+    conditions = {
+        _name(label, "a condition", name): _names(wells, f"conditions.{label}", name) for label, wells in value.items()
+    }
     of: dict[str, list[str]] = {}
     for label, wells in conditions.items():
         for well in wells:
@@ -195,13 +242,17 @@ def _conditions(value: Any, name: str) -> dict[str, tuple[str, ...]]:
 def _names(value: Any, what: str, name: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not value:
         raise ValueError(f"{what} of {name} is {value!r}; write a list of names, such as [A/1].")
-    names = tuple(map(str, value))
+    names = tuple(_name(one, f"one of {what}", name) for one in value)
     if twice := [label for label, n in Counter(names).items() if n > 1]:
         raise ValueError(f"{what} of {name} has {', '.join(twice)} more than once; name each once.")
     return names
 
 
 def _number(value: Any, what: str, name: str, above: float | None = None) -> float:
+    if isinstance(value, str):  # as a file of a collection gives it
+        value = yaml.safe_load(value)
+        with suppress(ValueError, TypeError):
+            value = float(value)  # 1e3 is a number, though not to YAML
     number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     if not number or (above is not None and value <= above):
         needed = "a number" if above is None else f"a number above {above:g}"

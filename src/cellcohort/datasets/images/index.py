@@ -20,7 +20,9 @@ from cellcohort.datasets.images.lineages import lineages, mothers_among
 from cellcohort.datasets.images.plates import Field, fields_of, stamp
 from cellcohort.datasets.images.storage import check_stored
 from cellcohort.datasets.images.tracks import read_tracks
-from cellcohort.messages import listed
+from cellcohort.datasets.tables.columns import set_aside
+from cellcohort.datasets.tables.times import Times, check_own_hours
+from cellcohort.messages import listed, several
 
 Border = Literal["clamp", "drop"]
 CORNER = ("z0", "y0", "x0")
@@ -137,9 +139,12 @@ def _build(
             "fov": [field.name for field in fields],
         }
         derived = {name: _labelled(values, rows["field"].to_numpy()) for name, values in labels.items()}
-        derived |= {"hours": _hours(rows, experiment, fields), "track": of + first_track}
+        own = np.array(tracks, object)
+        whose = {"track": own[of + first_track], "lineage": own[families[-1][of]]}
+        rows = _set_aside(rows, derived | whose, experiment)
+        derived |= {"hours": _hours(rows, of, experiment, fields), "track": of + first_track}
         derived["field"] = rows["field"].to_numpy() + np.int32(first_field)
-        others = rows.columns.difference(["position", "lineage", "mother", *CORNER, *derived], sort=False)
+        others = rows.columns.difference(["position", "mother", *CORNER, *derived, *whose], sort=False)
         parts.append(pd.DataFrame(derived).join(rows[others]))
         first_field, first_track = first_field + len(fields), first_track + len(found)
     rows = pd.concat(parts, ignore_index=True)
@@ -168,14 +173,41 @@ def _build(
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _DROPPED: str(n - len(rows)).encode()})
 
 
-def _hours(rows: pd.DataFrame, experiment: Experiment, fields: Sequence[Field]) -> np.ndarray:
-    frames = max(field.shape[0] for field in fields)
-    if experiment.interval_minutes is None and frames > 1:
+def _hours(rows: pd.DataFrame, track: np.ndarray, experiment: Experiment, fields: Sequence[Field]) -> np.ndarray:
+    """Hours of the rows, which rise along a track."""
+    frames, interval = max(field.shape[0] for field in fields), experiment.interval_minutes
+    if interval is None and experiment.hours is None and frames == 1:
+        return np.full(len(rows), experiment.start_hours)
+    if interval is None and experiment.hours is None:
         raise ValueError(
             f"experiment {experiment.name} lacks interval_minutes, the time from one frame to the next, which its "
-            f"images of {frames} frames need."
+            f"images of {frames} frames need; or name the column of real times with hours."
         )
-    return experiment.start_hours + rows["t"].to_numpy() * ((experiment.interval_minutes or 0.0) / 60)
+    times = Times(interval, experiment.start_hours, experiment.time_unit)
+    try:
+        hours = times.hours(rows, "t", experiment.hours, None)
+        if experiment.hours is None:
+            check_own_hours(rows, hours, "t x interval_minutes", "`hours: hours` in its entry (no interval_minutes)")
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"tracks of {experiment.name}: {error}") from error
+    if bad := int((~(np.diff(hours)[np.diff(track) == 0] > 0)).sum() + np.isnan(hours).sum()):
+        raise ValueError(
+            f"{experiment.hours!r} of {experiment.name} is missing or does not rise from frame to frame of a track in "
+            f"{several(bad, 'row')} of {len(rows):,}; correct these, or give interval_minutes instead."
+        )
+    return hours
+
+
+def _set_aside(rows: pd.DataFrame, derived: dict[str, np.ndarray], experiment: Experiment) -> pd.DataFrame:
+    rows, renamed = set_aside(rows, derived)
+    if renamed:
+        counts = ", ".join(f"{name!r} (in {several(n, 'row')})" for name, n in renamed.items())
+        warnings.warn(
+            f"the tracks of {experiment.name} have columns that differ from what the collection says: {counts} of "
+            f"{len(rows):,}. They are now {listed(f'file_{name}' for name in renamed)}.",
+            stacklevel=2,
+        )
+    return rows
 
 
 def _labelled(labels: list[str], field: np.ndarray) -> np.ndarray:

@@ -80,7 +80,7 @@ def _read(experiment: Experiment, names: set[str], needed: Sequence[str]) -> pd.
     parts = []
     for position, file in files.items():
         try:
-            table = read_table(file, set(needed))
+            table = read_table(file, needed, numbers=needed)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"tracks of {experiment.name}: {error}") from error
         if position and "position" in table:

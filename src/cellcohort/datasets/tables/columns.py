@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from types import MappingProxyType
@@ -11,16 +12,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cellcohort.cells import CellTable
+from cellcohort.cells import CellTable, Name, names_of, numeric_values
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
+from cellcohort.datasets.tables.read import unequal
+from cellcohort.datasets.tables.times import Times, check_own_hours
 from cellcohort.messages import several
-from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing
+from cellcohort.missing_values import Missing, refuse_missing
 
 COLUMNS: Mapping[str, Any] = MappingProxyType(
     {
         "experiment": "experiment",
         "condition": "condition",
         "time": "time",
+        "hours": None,
         "track": "track",
         "lineage": None,
         "features": None,
@@ -34,14 +38,15 @@ class Roles:
 
     Attributes
     ----------
-    named : dict of str to str
-        Column by role: "experiment", "condition", "time", "track" and "lineage", those that there are.
+    named : dict of str to str or list of str
+        Column by role: "experiment", "condition", "time" or "hours", "track" and "lineage", those that there are.
+        Several columns are a key jointly.
     threshold : mapping or None
         Where the condition is whether a column is above a number.
     features : list of str
     """
 
-    named: dict[str, str]
+    named: dict[str, Name]
     threshold: Mapping[str, Any] | None
     features: list[str]
 
@@ -52,7 +57,7 @@ class Roles:
         Raises
         ------
         ValueError
-            An entry is unknown, or a threshold is none.
+            An entry is unknown, names several columns of times, or a threshold is none.
         """
         mapped = {**COLUMNS, **columns}
         if unknown := [key for key in columns if key not in COLUMNS]:
@@ -61,25 +66,52 @@ class Roles:
         if threshold is not None:
             mapped["condition"] = _threshold_column(threshold)
         features = list(mapped.pop("features") or ())
-        return cls({key: name for key, name in mapped.items() if name is not None}, threshold, features)
+        for key in ("time", "hours"):
+            if not (mapped[key] is None or isinstance(mapped[key], str)):
+                raise ValueError(f"columns.{key}={mapped[key]!r} must be the name of one column.")
+        if mapped["hours"] is not None:
+            del mapped["time"]
+        named: dict[str, Name] = {
+            key: name if isinstance(name, str) else list(name) for key, name in mapped.items() if name is not None
+        }
+        return cls(named, threshold, features)
+
+    def columns(self, *roles: str) -> list[str]:
+        """The columns of some roles, of all if none is given."""
+        return names_of(self.named.get(role) for role in roles or self.named)
+
+    @property
+    def labels(self) -> list[str]:
+        """The columns that hold labels of experiments and conditions."""
+        return self.columns("experiment", *(["condition"] if self.threshold is None else []))
+
+    @property
+    def numbers(self) -> list[str]:
+        """The columns that hold numbers; those of real times may be timestamps instead."""
+        return [*self.columns("time", *(["condition"] if self.threshold is not None else [])), *self.features]
 
     @property
     def derived(self) -> set[str]:
         """The columns that the cells have beside those of the table."""
-        return {"hours", "track"} | ({"lineage"} & set(self.named)) | ({"condition"} if self.threshold else set())
+        joint = {role for role in ("experiment", "condition") if not isinstance(self.named.get(role, ""), str)}
+        joint |= {"condition"} if self.threshold is not None else set()
+        return {"hours", "track"} | joint | ({"lineage"} & set(self.named))
 
     @property
     def whole(self) -> str:
         """The column whose groups no split cuts in two."""
         return "lineage" if "lineage" in self.named else "track"
 
-    def check(self, table: pd.DataFrame, missing: Missing) -> None:
-        """Raise ValueError where the table lacks a column or a value, or has a name twice."""
-        named, features = self.named, self.features
+    def check(self, table: pd.DataFrame) -> None:
+        """Raise ValueError where the table lacks a column, or a name is there twice."""
+        features = self.features
         there = ", ".join(map(str, table.columns))
-        if absent := [key for key in ("time", "track") if key not in named]:
-            raise ValueError(f"columns.{absent[0]} is null; name the column that holds it: the table has {there}.")
-        wanted = {**{f"{key}={name!r}": name for key, name in named.items()}, **{f"feature {f!r}": f for f in features}}
+        if "track" not in self.named:
+            raise ValueError(f"columns.track is null; name the column that holds it: the table has {there}.")
+        if not {"time", "hours"} & set(self.named):
+            raise ValueError(f"columns.time and columns.hours are null; name one of the two: the table has {there}.")
+        wanted = {f"{key}={name!r}": name for key in self.named for name in self.columns(key)}
+        wanted |= {f"feature {f!r}": f for f in features}
         if lacking := [what for what, name in wanted.items() if name not in table.columns]:
             raise ValueError(
                 f"{', '.join(lacking)}: no such column; the table has {there}. Name these in data.columns."
@@ -88,96 +120,143 @@ class Roles:
             {str(n) for n in wanted.values() if list(table.columns).count(n) > 1 or features.count(n) > 1}
         ):
             raise ValueError(f"{', '.join(twice)}: there twice; keep one.")
-        if mapped := [name for name in features if name in named.values()]:
+        if mapped := [name for name in features if name in self.columns()]:
             raise ValueError(
                 f"{', '.join(mapped)}: mapped in data.columns, so the model must not see it; take it out of "
                 "the features."
             )
-        labels = [named.get("experiment"), named.get("condition")]
-        refuse_missing(
-            table, [name for name in named.values() if name not in labels], labels, missing, "data.missing=label"
-        )
 
 
 def cells_of(
-    table: pd.DataFrame,
-    roles: Roles,
-    interval_minutes: float | None,
-    start_hours: float | Mapping[Any, float] = 0.0,
-    merge_labels: MergeLabels = None,
-    missing: Missing = "error",
+    table: pd.DataFrame, roles: Roles, times: Times, merge_labels: MergeLabels = None, missing: Missing = "error"
 ) -> tuple[CellTable, np.ndarray]:
     """The cells of a table of tracks, and the row of the table that each comes from.
 
     Parameters
     ----------
     table : pandas.DataFrame
-        With the columns that :meth:`Roles.check` wants; its feature columns are left out of the cells.
-    interval_minutes, start_hours, merge_labels, missing
-        As for :func:`cellcohort.data.tracks.load_tracks`.
+        With the columns of :meth:`Roles.check`; its feature columns are left out of the cells.
+    roles : Roles
+    times : Times
+    merge_labels, missing
+        As for :class:`cellcohort.data.tracks.Tracks`.
 
     Returns
     -------
     cells : CellTable
         Sorted by experiment, track and time.
     rows : numpy.ndarray of int, shape (n_cells,)
+
+    Warns
+    -----
+    UserWarning
+        Rows are of no track, and left out.
     """
-    roles.check(table, missing)
-    named = roles.named
+    roles.check(table)
+    named, words = roles.named, table.attrs.get("words", {})
+    there = _on_tracks(table, roles.columns("track"))
+    table = table.iloc[there].drop(columns=roles.features, errors="ignore").reset_index(drop=True)
+    table = table.assign(**{name: as_text(table[name]) for name in roles.labels})
+    labels = roles.columns("experiment", "condition")
+    needed = [name for name in roles.columns() if name not in labels]
+    refuse_missing(table, needed, labels, missing, "data.missing=label", words)
     if roles.threshold is not None and isinstance(merge_labels, Mapping) and "condition" in merge_labels:
         raise ValueError(
             "merge_labels renames conditions, but these come from a threshold, which names them; "
             "take 'condition' out of merge_labels."
         )
-    table = merged(table, merge_labels, named, [*roles.features, named["time"]])
-    hours = _hours(table, named, interval_minutes, start_hours)
-    track = _told_apart(table, named.get("experiment"), named["track"], missing)
-    derived: dict[str, Any] = {"hours": hours, "track": track}
+    table = merged(table, merge_labels, named, [*roles.features, *roles.columns("time", "hours")])
+    derived: dict[str, Any] = {}
+    of: dict[str, str | None] = {}  # the column of each of the two, in the end
+    for role in ("experiment", "condition"):
+        name = named.get(role)
+        of[role] = name if isinstance(name, str) else None
+        if role == "condition" and roles.threshold is not None:
+            derived[role], of[role] = _above(table, roles.threshold), role
+        elif name is not None and not isinstance(name, str):
+            derived[role], of[role] = _told_apart(table, name, missing), role
+    experiment = of["experiment"]
+    groups = None if experiment is None else pd.Series(derived.get("experiment", table.get(experiment)))
+    frame_or_real = {key: ([*roles.columns(key), None])[0] for key in ("time", "hours")}
+    hours = times.hours(table, frame_or_real["time"], frame_or_real["hours"], groups)
+    if frame_or_real["hours"] != "hours":
+        check_own_hours(
+            table, hours, "those of data.columns", "data.columns.hours=hours (and no data.interval_minutes)"
+        )
+    above = roles.columns("experiment")
+    derived["track"] = _told_apart(table, [*above, *roles.columns("track")], missing)
     if "lineage" in named:
-        derived["lineage"] = _told_apart(table, named.get("experiment"), named["lineage"], missing)
-    condition = named.get("condition")
-    if roles.threshold is not None:
-        derived["condition"], condition = _above(table, roles.threshold), "condition"
-    kept = {named.get("experiment"), None if roles.threshold is not None else condition}
-    if taken := set(derived) & kept:
+        derived["lineage"] = _told_apart(table, [*above, *roles.columns("lineage")], missing)
+    if taken := {*derived, "hours"} & set(roles.labels):
         raise ValueError(f"column {taken.pop()!r} is mapped, and the loader adds one of this name; rename yours.")
-    rows = np.lexsort((hours, track.codes))
-    frame = table.drop(columns=roles.features, errors="ignore").assign(**derived).iloc[rows].reset_index(drop=True)
+    table, _ = set_aside(table, derived, roles.columns())
+    rows = np.lexsort((hours, derived["track"].codes))
+    frame = table.assign(hours=hours, **derived).iloc[rows].reset_index(drop=True)
     _check_rows(frame, named)
-    cells = CellTable.from_frame(frame, named.get("experiment"), condition, "hours", "track", missing)
-    return cells, rows
+    cells = CellTable.from_frame(frame, experiment, of["condition"], "hours", "track", missing)
+    return cells, there[rows]
 
 
-def _hours(
-    table: pd.DataFrame, named: dict[str, str], interval_minutes: float | None, start_hours: float | Mapping[Any, float]
-) -> np.ndarray:
-    if interval_minutes is None or not isfinite(interval_minutes) or interval_minutes <= 0:
+def as_text(values: pd.Series) -> pd.Series:
+    """Labels as text; an empty one is a missing value."""
+    codes, labels = pd.factorize(values)
+    texts = [str(label) for label in labels]
+    distinct = {text: place for place, text in enumerate(dict.fromkeys(text for text in texts if text))}
+    place = np.array([distinct.get(text, -1) for text in texts] + [-1])  # -1 stands for a missing label
+    return pd.Series(pd.Categorical.from_codes(place[codes], pd.Index(list(distinct), dtype=object)), name=values.name)
+
+
+def set_aside(
+    table: pd.DataFrame, derived: Mapping[str, Any], mapped: Sequence[str] = ()
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Give "file_" before its name to a column that has the name of a derived one, but other labels.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+    derived : mapping of str to array of labels
+    mapped : sequence of str
+        Columns that the derived ones are made of.
+
+    Returns
+    -------
+    table : pandas.DataFrame
+    renamed : dict of str to int
+        In how many rows the columns that got another name differ from the derived ones.
+    """
+    others = {name: pd.Series(values) for name, values in derived.items() if name in table and name not in mapped}
+    renamed = {name: n for name, values in others.items() if (n := unequal(table[name], values))}
+    if taken := [name for name in renamed if f"file_{name}" in table]:
+        raise ValueError(f"the table has columns {taken[0]!r}, which is made anew, and 'file_{taken[0]}'; rename them.")
+    return table.rename(columns={name: f"file_{name}" for name in renamed}), renamed
+
+
+def _on_tracks(table: pd.DataFrame, track: Sequence[str]) -> np.ndarray:
+    """The rows that are of a track."""
+    loose = table[list(track)].isna().any(axis=1).to_numpy()
+    if loose.all() and len(loose):
         raise ValueError(
-            f"interval_minutes={interval_minutes}: say the minutes from one frame to the next, such as "
-            f"data.interval_minutes=30, or 60 if {named['time']!r} holds hours."
+            f"{', '.join(map(repr, track))}: no value in any row, so there are no tracks; name another column."
         )
-    time = numbers(table, named["time"])
-    if not isinstance(start_hours, Mapping):
-        return float(start_hours) + time * (interval_minutes / 60)
-    if "experiment" not in named:
-        raise ValueError("start_hours by experiment, but columns.experiment is null; give one number.")
-    labels = table[named["experiment"]].astype(object)
-    labels = labels.where(labels.notna(), MISSING_LABEL)
-    present = labels.unique().tolist()
-    if set(present) != set(start_hours):
-        raise ValueError(
-            f"start_hours is for {list(start_hours)}, the experiments of the table are {present}; give each one, once."
+    if loose.any():
+        warnings.warn(
+            f"{int(loose.sum())} of {len(loose)} rows are of no track ({', '.join(map(repr, track))} is missing), and "
+            "are left out.",
+            stacklevel=4,
         )
-    return labels.map(dict(start_hours)).to_numpy(np.float64) + time * (interval_minutes / 60)
+    return np.flatnonzero(~loose)
 
 
-def _told_apart(table: pd.DataFrame, experiment: str | None, name: str, missing: Missing) -> pd.Categorical:
-    """Labels that differ between experiments, in the order of experiments and then of ids."""
-    cells = CellTable.from_frame(table, experiment=experiment, condition=None, hours=None, missing=missing)
-    column = cells.column([name] if experiment is None else [experiment, name])
-    labels = ["/".join(map(str, parts)) for parts in column.labels]
+def _told_apart(table: pd.DataFrame, names: Sequence[str], missing: Missing) -> pd.Categorical:
+    """Labels that are joined of several columns, in the order of the first one and then of the others."""
+    texts = pd.DataFrame({name: as_text(table[name]) for name in names})
+    column = CellTable.from_frame(texts, None, None, None, missing=missing).column(list(dict.fromkeys(names)))
+    labels = ["/".join(parts) for parts in column.labels]
     if len(set(labels)) < len(labels):
-        raise ValueError(f"{name!r} holds ids that read alike but differ, such as 1 and '1'; make them one type.")
+        raise ValueError(
+            f"{', '.join(map(repr, names))} hold labels that are the same once joined by '/', such as 'a/b', 'c' and "
+            "'a', 'b/c'; rename these."
+        )
     return pd.Categorical.from_codes(column.codes, pd.Index(labels, dtype=object))
 
 
@@ -194,26 +273,20 @@ def _threshold_column(threshold: Mapping[str, Any]) -> str:
 
 
 def _above(table: pd.DataFrame, threshold: Mapping[str, Any]) -> pd.Categorical:
-    value = numbers(table, threshold["column"])
+    value = numeric_values(table[threshold["column"]], repr(threshold["column"]))
     code = np.where(np.isnan(value), -1, value > threshold["above"])  # -1 stands for a missing label
     return pd.Categorical.from_codes(code, pd.Index(list(threshold["labels"])))
 
 
-def numbers(table: pd.DataFrame, name: str) -> np.ndarray:
-    if not pd.api.types.is_numeric_dtype(table[name]):
-        raise ValueError(f"{name!r} has type {table[name].dtype}, not numbers; convert it first.")
-    return table[name].to_numpy(np.float64, na_value=np.nan)
-
-
-def _check_rows(frame: pd.DataFrame, named: dict[str, str]) -> None:
+def _check_rows(frame: pd.DataFrame, named: Mapping[str, Name]) -> None:
     """Of the sorted table: one row per track and time, one lineage per track."""
     same = np.diff(frame["track"].cat.codes) == 0
     twice = np.flatnonzero(same & (np.diff(frame["hours"]) == 0))
     if len(twice):
-        row = frame.iloc[twice[0]]
+        row, time = frame.iloc[twice[0]], named.get("time", "hours")
         raise ValueError(
             f"{several(len(twice), 'row')} of the same track and time as another row, such as track {row['track']} at "
-            f"{named['time']}={row[named['time']]}. Keep one of each, or map the column that tells the tracks apart."
+            f"{time}={row[time]}. Keep one of each, or map the column that tells the tracks apart."
         )
     if "lineage" in named:
         split = np.flatnonzero(same & (np.diff(frame["lineage"].cat.codes) != 0))

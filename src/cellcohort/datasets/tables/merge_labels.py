@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cellcohort.cells import Name
+from cellcohort.labels import by_label
 from cellcohort.messages import listed, meant
 
 MergeLabels = Mapping[str, Mapping[Any, Any]] | None
@@ -16,7 +18,7 @@ MergeLabels = Mapping[str, Mapping[Any, Any]] | None
 def merged(
     table: pd.DataFrame,
     merge_labels: MergeLabels,
-    roles: Mapping[str, str | None],
+    roles: Mapping[str, Name | None],
     numbers: Collection[str | None] = (),
 ) -> pd.DataFrame:
     """The table with other names for some labels.
@@ -26,8 +28,8 @@ def merged(
     table : pandas.DataFrame
     merge_labels : mapping of str to mapping of label to label, optional
         Other names for labels, by role or column: ``{"condition": {"GEM": "Gem"}}``.
-    roles : mapping of str to str or None
-        Column by role.
+    roles : mapping of str to str, list of str or None
+        Column by role; one of several columns is renamed by its own name.
     numbers : collection of str or None
         Columns that hold numbers, which are no labels.
 
@@ -40,7 +42,7 @@ def merged(
         return table
     if not all(isinstance(level, Mapping) for level in (merge_labels, *getattr(merge_labels, "values", list)())):
         raise ValueError(f"merge_labels={merge_labels!r} is no mapping; write {{condition: {{GEM: Gem, gem: Gem}}}}.")
-    columns = {role: name for role, name in roles.items() if name is not None and name not in numbers}
+    columns = {role: name for role, name in roles.items() if isinstance(name, str) and name not in numbers}
     for key, new_names in merge_labels.items():
         name = columns.get(key, key)
         if name not in table.columns or name in numbers:
@@ -51,13 +53,25 @@ def merged(
             )
         codes, uniques = pd.factorize(table[name])
         labels = uniques.tolist()
-        if absent := [label for label in new_names if label not in labels]:
+        new_names, absent = by_label(new_names, labels)
+        if absent:
             raise ValueError(
                 f"merge_labels.{key} renames {listed(absent, show=repr)}, which no row has. {meant(absent, labels)}"
                 f"The labels are {listed(labels, show=repr)}."
             )
+        if all(isinstance(label, str) for label in labels):
+            new_names = {label: _text(new, key) for label, new in new_names.items()}
         renamed = [new_names.get(label, label) for label in labels]
         distinct = list(dict.fromkeys(renamed))
         place = np.array([distinct.index(label) for label in renamed] + [-1])  # -1 stands for a missing label
         table = table.assign(**{name: pd.Categorical.from_codes(place[codes], pd.Index(distinct, dtype=object))})
     return table
+
+
+def _text(label: Any, key: str) -> str:
+    """A new name among names that are texts."""
+    if isinstance(label, str) or (isinstance(label, int) and not isinstance(label, bool)):
+        return str(label)
+    raise ValueError(
+        f"merge_labels.{key} gives the name {label!r}, which YAML made of what was typed; put it in quotes."
+    )

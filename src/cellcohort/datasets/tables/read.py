@@ -1,76 +1,102 @@
-"""A table from a file: parquet or CSV."""
+"""A table from a file: parquet, or text with a row per line."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import warnings
-from itertools import islice
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-_PREAMBLE = 20  # lines among which the header of a CSV is looked for
+from cellcohort.datasets.tables.delimited import read_delimited
+
+KINDS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
-def read_table(path: str | Path | None, wanted: set[str], only: set[str] | None = None) -> pd.DataFrame:
+def read_table(
+    path: str | Path | None,
+    wanted: Collection[str],
+    only: Collection[str] | None = None,
+    text: Collection[str] = (),
+    numbers: Collection[str] = (),
+    besides: Collection[str] = (),
+) -> pd.DataFrame:
     """Read a table whose columns are known in part.
 
     Parameters
     ----------
     path : str or Path
-        A ``.parquet``, ``.csv`` or ``.csv.gz`` file. The header of a CSV is the first of its first
-        20 lines that holds every wanted column, so lines of a preamble are skipped; an empty column
-        without a name, as trailing commas make, is dropped.
-    wanted : set of str
-        Columns that the header is known by. Whether they are there is for the caller to check: without
-        such a line, the first of those with most fields is taken for the header.
-    only : set of str, optional
+        A ``.parquet`` file, or a ``.csv`` or ``.tsv`` file, which may be compressed (``.csv.gz``); see
+        :func:`~cellcohort.datasets.tables.delimited.read_delimited`.
+    wanted : collection of str
+        Columns that a header is known by. Whether they are there is for the caller to check.
+    only : collection of str, optional
         Columns to read; all are read if one of these is not there, so that a caller can say what is.
+    text, numbers : collection of str
+        Columns of a text file that hold labels, and those that hold numbers.
+    besides : collection of str
+        Columns to read with `only` if they are there.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The levels of an index are columns too.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        There is no such file, or it is not a table of one of these kinds.
+        There is no such file, it is not a table of one of these kinds, or its index has the name of a wanted column
+        but other values.
     """
+    kinds = f"{', '.join(KINDS[:-1])} and {KINDS[-1]}"
     if path is None:
-        raise ValueError("no table is given: say data.path=<file>, a .parquet, .csv or .csv.gz.")
+        raise ValueError(f"no table is given: say data.path=<file>, one of {kinds}.")
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"no file {path} (seen from {Path.cwd()}); give a .parquet, .csv or .csv.gz.")
-    if path.suffix == ".parquet":
-        columns = sorted(only) if only and only <= set(pq.read_schema(path).names) else None
-        table = pd.read_parquet(path, columns=columns)
-        return table if isinstance(table.index, pd.RangeIndex) else table.reset_index()
-    if not path.name.endswith((".csv", ".csv.gz")):
-        raise ValueError(f"{path.name} is none of .parquet, .csv and .csv.gz; convert it to one of these.")
-    header, names = _header(path, wanted)
-    columns = sorted(only) if only and only <= set(names) else None
+        raise FileNotFoundError(f"no file {path} (seen from {Path.cwd()}); give a file of the kind {kinds}.")
+    if not path.name.endswith(KINDS):
+        raise ValueError(f"{path.name} is none of {kinds}; convert it to one of these.")
+    if path.suffix != ".parquet":
+        return read_delimited(path, wanted, only, text, numbers, besides)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # it says that fields would be dropped
-            table = pd.read_csv(
-                path, skiprows=header, encoding="utf-8-sig", index_col=False, low_memory=False, usecols=columns
+        names = set(pq.read_schema(path).names)
+        columns = sorted({*only, *(names & set(besides))}) if only and set(only) <= names else None
+        table = pd.read_parquet(path, columns=columns)
+    except pa.ArrowException as error:
+        raise ValueError(f"{path} cannot be read as parquet: {str(error)[:200]}") from error
+    return index_as_columns(table, wanted, path)
+
+
+def index_as_columns(table: pd.DataFrame, wanted: Collection[str], path: Path) -> pd.DataFrame:
+    """The table with the levels of its index as columns, where it does not have columns of these names.
+
+    Raises
+    ------
+    ValueError
+        A level has the name of a wanted column, but other values.
+    """
+    added = {}
+    for number, name in enumerate(table.index.names):
+        level = table.index.get_level_values(number)
+        if name is None and (isinstance(level, pd.RangeIndex) or "index" in table):
+            continue
+        name = "index" if name is None else str(name)
+        values = level.to_series(index=pd.RangeIndex(len(table)))
+        if name not in table:
+            added[name] = values
+        elif name in wanted and (differ := unequal(values, table[name])):
+            raise ValueError(
+                f"the index and a column of {path} are both named {name!r}, and differ in {differ:,} of "
+                f"{len(table):,} rows; rename or drop one of the two."
             )
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        raise ValueError(
-            f"{path} has rows with another number of fields than its header, taken to be line {header + 1}: "
-            f"{str(error).strip()} Correct these rows."
-        ) from error
-    unnamed = [name for name in table.columns if name.startswith("Unnamed: ")]
-    return table.drop(columns=[name for name in unnamed if table[name].isna().all()])
+    table = table.reset_index(drop=True)
+    return pd.concat([pd.DataFrame(added), table], axis=1) if added else table
 
 
-def _header(path: Path, wanted: set[str]) -> tuple[int, list[str]]:
-    """Lines before the header, and its names."""
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        text = b"".join(islice(file, _PREAMBLE)).decode("utf-8-sig")
-    lines = [next(csv.reader([line]), []) for line in text.splitlines()]
-    if not any(lines):
-        raise ValueError(f"{path} is empty; a header and one row per cell and frame are needed.")
-    for number, names in enumerate(lines):
-        if wanted <= set(names):
-            return number, names
-    number = max(range(len(lines)), key=lambda number: len(lines[number]))
-    return number, lines[number]
+def unequal(one: pd.Series, other: pd.Series) -> int:
+    """In how many rows two columns differ as text; two missing values are equal."""
+    texts = [
+        values.astype(object).where(values.notna().to_numpy(), None).map(str).to_numpy() for values in (one, other)
+    ]
+    return int((texts[0] != texts[1]).sum())

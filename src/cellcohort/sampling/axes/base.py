@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cellcohort.cells import CellTable, Column
+from cellcohort.labels import by_label
 from cellcohort.messages import listed, meant
 
 
@@ -116,7 +117,7 @@ def weights_by_label(
         A label without cells is named, one with cells is not (unless `share_rest`), or a weight is not allowed.
     """
     present = column.present()
-    unknown = [label for label in given if label not in present]
+    given, unknown = by_label(given, present)
     if unknown:
         raise ValueError(
             f"{option} names {listed(unknown, show=repr)}, which no cell has. {meant(unknown, present)}"

@@ -1,0 +1,191 @@
+"""Tables in text files: what trackers and spreadsheets write is read as it was typed, or refused with the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellcohort.data.tracks import load_cells, load_tracks
+from cellcohort.datasets.tables.delimited import read_delimited
+from cellcohort.datasets.tables.read import read_table
+
+COLUMNS = {"experiment": "plate", "condition": "drug", "time": "frame", "track": "track", "features": ["size"]}
+TRACKMATE = {"experiment": None, "condition": None, "time": "FRAME", "track": "TRACK_ID", "features": ["MEAN_CH1"]}
+HEADER = "LABEL,ID,TRACK_ID,QUALITY,POSITION_T,FRAME,MEAN_CH1"
+NAMES = ["Label,Spot ID,Track ID,Quality,T,Frame,Mean intensity ch1", "Label,Spot ID,Track ID,Quality,T,Frame,Mean ch1"]
+UNITS = ",,,(quality),(\u00b5s),,(counts)"
+SPOTS = [f"ID{k * 9 + t},{k * 9 + t},{k},5.1,{t * 300.0},{t},{k + t / 8}" for k in range(2) for t in range(9)]
+LOOSE = ["ID90,90,,1.2,0.0,0,7.5", "ID91,91,,1.2,300.0,1,7.5"]
+
+
+def table(plates: list[str], conditions: list[str]) -> pd.DataFrame:
+    rows = [(p, c, f"{p}{c}{k}", t, t + k / 4) for p in plates for c in conditions for k in (1, 2) for t in range(6)]
+    return pd.DataFrame(rows, columns=["plate", "drug", "track", "frame", "size"])
+
+
+def lines(tmp_path: Path, *rows: str, encoding: str = "utf-8", name: str = "spots.csv") -> Path:
+    path = tmp_path / name
+    path.write_bytes(("\n".join(rows) + "\n").encode(encoding))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("plates", "conditions"),
+    [
+        (["p1", "p2"], ["None", "drugA"]),
+        (["p1", "p2"], ["NA", "nan"]),
+        (["007", "7"], ["mock", "drugA"]),
+        (["1e3", "1000"], ["0.10", "0.1"]),
+        (["True", "False"], ["on", "off"]),
+        (["1", "10", "2"], ["2024-05-31", "31.5.2024"]),
+        (["a, b", 'c "d"'], ["two\nlines", "\u00b5"]),
+    ],
+)
+def test_csv_and_parquet_give_the_same_cells(tmp_path: Path, plates: list[str], conditions: list[str]) -> None:
+    frame = table(plates, conditions)
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for load in (load_cells, load_tracks):
+        binary, text = (load(tmp_path / f"t.{kind}", COLUMNS, 30).cells for kind in ("parquet", "csv"))
+        for role, labels in (("experiment", plates), ("condition", conditions)):
+            assert set(text.column(role).labels) == set(labels)
+            assert binary.column(role).labels == text.column(role).labels
+            assert np.array_equal(binary.column(role).codes, text.column(role).codes)
+        assert np.array_equal(binary.column("track").codes, text.column("track").codes)
+
+
+def test_labels_that_are_numbers_in_a_parquet_file_are_the_texts_of_the_csv_file(tmp_path: Path) -> None:
+    frame = table(["1", "2", "10"], ["0.5", "2.0"]).astype({"plate": int, "drug": float})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for kind in ("parquet", "csv"):
+        cells = load_cells(tmp_path / f"t.{kind}", COLUMNS, 30, {1: 0, 2: 0, 10: 4}).cells
+        assert cells.column("experiment").labels == ("1", "2", "10"), "in the order of the numbers"
+        assert cells.column("condition").labels == ("0.5", "2.0")
+        assert cells.hours is not None and cells.hours[-1] == 4 + 5 / 2
+
+
+def test_an_empty_label_is_missing(tmp_path: Path) -> None:
+    frame = table(["p1"], ["mock", ""])
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for kind in ("parquet", "csv"):
+        with pytest.raises(ValueError, match="'drug' in 12 of 24 rows"):
+            load_cells(tmp_path / f"t.{kind}", COLUMNS, 30)
+
+
+def test_a_word_that_is_taken_for_a_missing_number_is_quoted(tmp_path: Path) -> None:
+    frame = table(["p1"], ["mock"]).astype({"frame": object, "size": object})
+    frame.loc[:1, "size"], frame.loc[3, "size"] = "NA", "None"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match=r"'size' in 3 \(the word 'NA' in 2, 'None' in 1\) of 12 rows"):
+        load_tracks(tmp_path / "t.csv", COLUMNS, 30)
+    frame.loc[2, "frame"] = "NA"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match=r"'frame' in 1 of 12 rows \(the word 'NA' in 1\)"):
+        load_cells(tmp_path / "t.csv", COLUMNS, 30)
+
+
+def test_text_among_numbers_is_quoted_with_its_line(tmp_path: Path) -> None:
+    path = lines(tmp_path, "track,frame,size", "1,0,2.5", "1,1,3.5", "1,2,12 px", "1,3,9 px")
+    with pytest.raises(ValueError, match=r"no number in 2 rows of 4, such as '12 px' in line 4 of spots\.csv"):
+        load_tracks(path, COLUMNS | {"experiment": None, "condition": None}, 30)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252"])
+@pytest.mark.parametrize("below", [[], NAMES, [*NAMES, UNITS], [UNITS], [",,,,,,"], ["-,-,-,-,-,-,-"]])
+def test_the_spots_of_trackmate_are_read_as_they_are_saved(tmp_path: Path, encoding: str, below: list[str]) -> None:
+    path = lines(tmp_path, HEADER, *below, *SPOTS, encoding=encoding)
+    if encoding == "cp1252" and UNITS in below:
+        with pytest.warns(
+            UserWarning, match=rf"spots\.csv is not UTF-8 \(see line {2 + below.index(UNITS)}\) .* cp1252"
+        ):
+            data = load_tracks(path, TRACKMATE, 5)
+    else:
+        data = load_tracks(path, TRACKMATE, 5)
+    assert len(data) == len(SPOTS) and data.cells.column("track").labels == ("0", "1")
+    assert data.recorded([len(data) - 1])[0, 0, -1] == 2.0
+
+
+def test_spots_of_no_track_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = lines(tmp_path, HEADER, *NAMES, UNITS, *LOOSE, *SPOTS)
+    for load in (load_cells, load_tracks):
+        with pytest.warns(
+            UserWarning, match=r"2 of 20 rows are of no track \('TRACK_ID' is missing\), and are left out"
+        ):
+            data = load(path, TRACKMATE, 5)
+        assert len(data) == 18 and data.cells.column("track").labels == ("0", "1")
+    with pytest.raises(ValueError, match="'TRACK_ID': no value in any row, so there are no tracks"):
+        load_cells(lines(tmp_path, HEADER, *LOOSE), TRACKMATE, 5)
+
+
+def test_a_first_row_without_numbers_is_no_header_where_cells_may_lack_them(tmp_path: Path) -> None:
+    read = read_delimited(lines(tmp_path, "plate,drug,score", "p1,mock,", "p1,(new),", "p2,drug,0.5"), ["plate"])
+    assert read["drug"].tolist() == ["mock", "(new)", "drug"]
+    read = read_delimited(lines(tmp_path, "plate,frame", "p1,", "p1,2"), ["plate"], numbers=["frame"])
+    assert len(read) == 2 and np.isnan(read["frame"][0])
+
+
+@pytest.mark.parametrize(("separator", "word"), [(";", "a semicolon"), ("\t", "a tab"), ("|", "a vertical bar")])
+def test_other_separators_and_decimal_commas_are_read_and_told(tmp_path: Path, separator: str, word: str) -> None:
+    rows = [f"{k}\n{t}\n{t}\n{k},{t}\n-1,5e-2".replace("\n", separator) for k in (1, 2) for t in range(6)]
+    path = lines(tmp_path, "track\nframe\nwhole\nsize\nsmall".replace("\n", separator), *rows)
+    told = rf"spots\.csv is read with {word} between fields and a decimal comma \(in size, small\)"
+    with pytest.warns(UserWarning, match=told):
+        data = load_tracks(
+            path, COLUMNS | {"experiment": None, "condition": None, "features": ["size", "small", "whole"]}, 30
+        )
+    assert np.allclose(data.recorded([11])[0, :, -1], [2.5, -0.015, 5])
+    with pytest.warns(UserWarning, match=rf"{word} between fields\.$"):
+        read_delimited(lines(tmp_path, separator.join("ab"), separator.join("12")), ["a"])
+
+
+def test_text_of_an_unknown_encoding_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "spots.csv"
+    path.write_bytes("\n".join([HEADER, *SPOTS]).encode() + b"\nID\x81,1,2,3,4,5,6\n")
+    with pytest.raises(ValueError, match=r"not UTF-8 \(see line 20\) and not cp1252 \(see line 20\)") as refused:
+        load_cells(path, TRACKMATE, 5)
+    assert len(str(refused.value)) < 400
+
+
+def test_a_short_row_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = lines(tmp_path, HEADER, *SPOTS[:4], "ID4,4,0", *SPOTS[5:])
+    with pytest.raises(ValueError, match=r"another number of fields than its header, .* 3 instead of 7 in line 6"):
+        load_cells(path, TRACKMATE, 5)
+
+
+def test_a_name_that_is_there_twice_is_refused_where_it_is_needed(tmp_path: Path) -> None:
+    path = lines(tmp_path, "track,frame,size,size,note,note", *(f"1,{t},{t},9,a,b" for t in range(4)))
+    with pytest.raises(ValueError, match="has size more than once in its header"):
+        load_tracks(path, COLUMNS | {"experiment": None, "condition": None}, 30)
+    assert read_delimited(path, ["track"])["note.1"].tolist() == ["b"] * 4
+
+
+def test_other_columns_are_numbers_unless_labels_would_be_lost(tmp_path: Path) -> None:
+    path = lines(tmp_path, "a,b,c,d,e", "01,1,1.10,5,x", "2,NA,1.1,1e3,", "3,3,2,7,y")
+    read = read_table(path, ["a"])
+    assert read["a"].tolist() == ["01", "2", "3"] and read["c"].tolist() == ["1.10", "1.1", "2"]
+    assert read["b"].isna().tolist() == [False, True, False] and read["d"].tolist() == [5, 1000, 7]
+    assert read["e"].isna().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("index", ["frame", ["track", "frame"], "size"])
+def test_an_index_with_the_name_of_a_column_is_read(tmp_path: Path, index: str | list[str]) -> None:
+    frame = table(["p1"], ["mock"])
+    frame.set_index(index, drop=False).to_parquet(tmp_path / "t.parquet")
+    for load in (load_cells, load_tracks):
+        assert load(tmp_path / "t.parquet", COLUMNS, 30).cells.column("frame").labels == tuple(range(6))
+    frame.set_index(index).to_parquet(tmp_path / "t.parquet")
+    assert len(load_tracks(tmp_path / "t.parquet", COLUMNS, 30)) == 12
+
+
+def test_an_index_that_differs_from_the_column_of_its_name_is_refused(tmp_path: Path) -> None:
+    frame = table(["p1"], ["mock"])
+    frame.set_index(pd.Index(frame["frame"].replace(3, 30), name="frame")).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(
+        ValueError, match=r"a column of .*t\.parquet are both named 'frame', and differ in 2 of 12 rows"
+    ):
+        load_cells(tmp_path / "t.parquet", COLUMNS, 30)
