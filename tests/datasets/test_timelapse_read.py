@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zarr
 
 from cellcohort.data.timelapse import load_timelapse
-from cellcohort.datasets.images.kept import kept
 from cellcohort.datasets.images.lineages import mothers_among
+from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.datasets.images.positives import Lineages
 from plates import SHAPE, entry, pixels, tracks_of, write_collection, write_plate
@@ -89,10 +90,11 @@ def test_a_position_without_a_cell_is_said(folder: Path) -> None:
 def test_what_was_kept_and_is_damaged_is_made_again(folder: Path) -> None:
     first = load(folder, normalise="position")
     files = sorted((folder / "cache").iterdir())
-    assert [file.name.split("-")[0] for file in files] == ["index", "scaling"]
+    assert [file.name.split("-")[0] for file in files] == ["frames", "index", "scaling"]
     for file in files:
         whole = file.read_bytes()
-        for damaged in (b"", whole[: len(whole) // 2], whole[:40] + bytes(64) + whole[104:]):
+        pages = [whole[:40] + bytes(64) + whole[104:]] if pq.read_metadata(file).num_rows else []
+        for damaged in (b"", whole[: len(whole) // 2], *pages):
             file.write_bytes(damaged)
             with pytest.warns(UserWarning, match=rf"{file.name} was damaged and is made again"):
                 again = load(folder, normalise="position")
@@ -102,12 +104,12 @@ def test_what_was_kept_and_is_damaged_is_made_again(folder: Path) -> None:
 
 def test_one_wrong_byte_is_noticed(tmp_path: Path) -> None:
     table = pa.table({"y": np.random.default_rng(0).random(5000)})
-    assert kept(tmp_path / "table.parquet", lambda: table).equals(table)
+    assert cached_table(tmp_path / "table.parquet", lambda: table).equals(table)
     stored = bytearray((tmp_path / "table.parquet").read_bytes())
     stored[len(stored) // 3] ^= 1
     (tmp_path / "table.parquet").write_bytes(stored)
     with pytest.warns(UserWarning, match="was damaged"):
-        assert kept(tmp_path / "table.parquet", lambda: table).equals(table)
+        assert cached_table(tmp_path / "table.parquet", lambda: table).equals(table)
 
 
 def test_brightness_is_measured_again_when_pixels_were_written_anew(folder: Path) -> None:

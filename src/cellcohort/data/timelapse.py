@@ -10,7 +10,7 @@ import numpy as np
 
 from cellcohort.cells import CellTable
 from cellcohort.datasets.images.collection import read_collection
-from cellcohort.datasets.images.index import Border, Index, make_index
+from cellcohort.datasets.images.index import BlankFrames, Border, Index, make_index
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.datasets.images.positives import Lineages, Positive, anchor_rows, check_positive
 from cellcohort.datasets.images.scaling import Normalise, scaling
@@ -38,6 +38,7 @@ def load_timelapse(
     cache: str | Path = "outputs/timelapse",
     cache_megabytes: int = 512,
     seed: int = 0,
+    blank_frames: BlankFrames = "drop",
 ) -> Patches:
     """Read a collection of plates.
 
@@ -79,6 +80,10 @@ def load_timelapse(
         Of decoded images, for each process that reads.
     seed : int
         Key of the positives.
+    blank_frames : {"drop", "keep"}
+        Whether cells are left out that lie in frames without an image (all zero, saturated, a copy of the frame
+        before) or on padding of zeros. A warning gives the positions, channels, frames and the number of cells. Such
+        frames are never part of the brightness that `normalise` measures.
 
     Returns
     -------
@@ -102,13 +107,13 @@ def load_timelapse(
             "some of data.augment on, or use another positive."
         )
     check_positive(positive, tau_hours, tau_decay_hours, positive_columns)
-    index = make_index(read_collection(path, experiments), patch, border, cache)
+    index = make_index(read_collection(path, experiments), patch, border, cache, blank_frames)
     return Patches(
         _cells(index),
         index.fields,
         index.place,
         patch,
-        scaling(index.fields, normalise, cache),
+        scaling(index, normalise, cache),
         _lineages(index, tau_hours, tau_decay_hours),
         positive,
         positive_columns,
@@ -130,18 +135,19 @@ def load_cells(
     positive_columns: Sequence[str] = (),
     cache: str | Path = "outputs/timelapse",
     also: Sequence[str] = (),
+    blank_frames: BlankFrames = "drop",
 ) -> TrackCells:
-    """The cells that :func:`load_timelapse` would give, without reading an image.
+    """The cells that :func:`load_timelapse` would give; images are only looked at for frames without one.
 
     Parameters
     ----------
-    path, experiments, patch, border, tau_hours, tau_decay_hours, positive, positive_columns, cache
+    path, experiments, patch, border, tau_hours, tau_decay_hours, positive, positive_columns, cache, blank_frames
         As for :func:`load_timelapse`.
     also : sequence of str
         Columns that are needed; the index has all that there are.
     """
     check_positive(positive, tau_hours, tau_decay_hours, positive_columns)
-    index = make_index(read_collection(path, experiments), patch, border, cache)
+    index = make_index(read_collection(path, experiments), patch, border, cache, blank_frames)
     cells = _cells(index)
     lineages = _lineages(index, tau_hours, tau_decay_hours)
     rows = anchor_rows(cells, positive, positive_columns, lineages)

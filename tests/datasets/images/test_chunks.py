@@ -89,7 +89,8 @@ def test_a_missing_chunk_is_fill_values_where_a_sharded_store_says_so(
 ) -> None:
     damage(shard_of(folder))
     zarr.open_array(folder / "one.zarr", path="B/2/0/0", mode="r+").attrs["write_empty_chunks"] = False
-    data = load(folder, normalise="none", patch=(1, 40, 48))
+    with pytest.warns(UserWarning, match="are kept: position B/2/0 of one"):
+        data = load(folder, normalise="none", patch=(1, 40, 48), blank_frames="keep")
     frame = data.every_cell().cells._frame
     read = everything(data)
     here = (frame["fov"] == "B/2/0").to_numpy()

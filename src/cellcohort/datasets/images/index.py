@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,21 +12,24 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from cellcohort.datasets.images.blank_frames import blank_cells, describe
+from cellcohort.datasets.images.blank_frames import blank_frames as find_blank_frames
 from cellcohort.datasets.images.collection import Experiment
 from cellcohort.datasets.images.coordinates import warn_of_units
-from cellcohort.datasets.images.kept import kept
 from cellcohort.datasets.images.lineages import lineages, mothers_among
+from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.plates import Field, fields_of, stamp
-from cellcohort.datasets.images.storage import check_stored
 from cellcohort.datasets.images.tracks import read_tracks
 from cellcohort.datasets.tables.columns import set_aside
 from cellcohort.datasets.tables.times import Times, check_own_hours
+from cellcohort.files import fingerprint
 from cellcohort.messages import listed, several
 
 Border = Literal["clamp", "drop"]
+BlankFrames = Literal["drop", "keep"]
 CORNER = ("z0", "y0", "x0")
 PLACE = ("field", "t", *CORNER)
-_DROPPED = b"cellcohort_dropped"
+SOURCES = ("index", "tracks", "lineages", "coordinates")  # modules whose code decides what is in the index
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,24 @@ class Index:
         Number of the track that each track came from, -1 for none. Tracks are numbered in the order
         of the rows, which is that of the categories of "track".
     fields : list of Field
+    faults : pandas.DataFrame
+        Frames without an image, see :func:`~cellcohort.datasets.images.blank_frames.blank_frames`.
     """
 
     frame: pd.DataFrame
     place: np.ndarray
     mother: np.ndarray
     fields: list[Field]
+    faults: pd.DataFrame
 
 
-def make_index(experiments: Sequence[Experiment], patch: Sequence[int], border: Border, cache: str | Path) -> Index:
+def make_index(
+    experiments: Sequence[Experiment],
+    patch: Sequence[int],
+    border: Border,
+    cache: str | Path,
+    blank_frames: BlankFrames = "drop",
+) -> Index:
     """The index of a collection, read from `cache` where its inputs have not changed since it was built.
 
     Parameters
@@ -64,9 +75,12 @@ def make_index(experiments: Sequence[Experiment], patch: Sequence[int], border: 
         Slices, lines and columns of a patch.
     border : {"clamp", "drop"}
         What happens to a cell whose patch would leave the image: the patch is moved inside, or the
-        cell is left out, and a warning says how many were.
+        cell is left out, and a warning gives their number.
     cache : str or Path
         Directory of the built indices.
+    blank_frames : {"drop", "keep"}
+        What happens to cells in frames without an image, or whose patch reaches into padding: they are left out
+        or kept. A warning gives the positions, channels, frames and the number of cells.
 
     Returns
     -------
@@ -77,51 +91,85 @@ def make_index(experiments: Sequence[Experiment], patch: Sequence[int], border: 
     FileNotFoundError, ValueError
         An option is out of range, or plates and tracks are not as the collection says.
     ReadError
-        Frames that are used lack a stored chunk.
+        Frames that are used lack a stored chunk, or cannot be read.
     """
     if len(patch) != 3 or not all(isinstance(n, int | np.integer) and n >= 1 for n in patch):
         raise ValueError(
             f"patch={list(patch)} must be the slices, lines and columns of a patch, whole numbers such as [1, 64, 64]."
         )
-    if border not in get_args(Border):
-        raise ValueError(f"border={border!r} is not a choice; use {' or '.join(get_args(Border))}.")
+    for name, value, choices in (
+        ("border", border, get_args(Border)),
+        ("blank_frames", blank_frames, get_args(BlankFrames)),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name}={value!r} is not a choice; use {' or '.join(choices)}.")
     of_each = [fields_of(experiment) for experiment in experiments]
     fields = [field for of_one in of_each for field in of_one]
     _check_fit(fields, patch)
-    file = Path(cache) / f"index-{_fingerprint(experiments, fields, patch, border)}.parquet"
-
-    table = kept(file, lambda: _build(experiments, of_each, patch, border))
-    check_stored(fields, table.select(["field", "t"]).to_pandas().drop_duplicates().to_numpy())
-    if dropped := int(table.schema.metadata[_DROPPED]):
+    file = Path(cache) / f"index-{_fingerprint(experiments, fields, patch)}.parquet"
+    frame = cached_table(file, lambda: _build(experiments, of_each, patch)).to_pandas()
+    place = frame[list(PLACE)].to_numpy(np.int32)
+    _warn_of_tracks(frame, place, experiments, of_each)
+    faults = find_blank_frames(fields, np.unique(place[:, :2], axis=0), cache)
+    keep = frame["inside"].to_numpy() | (border == "clamp")
+    if not keep.any():
+        raise ValueError(f"border='drop' leaves no cell: every patch of {list(patch)} would leave the image.")
+    if not keep.all():
         warnings.warn(
-            f"border='drop' left out {dropped:,} of {dropped + table.num_rows:,} cells, whose patch of {list(patch)} "
+            f"border='drop' left out {int((~keep).sum()):,} of {len(keep):,} cells, whose patch of {list(patch)} "
             "would leave the image.",
             stacklevel=2,
         )
-    frame = table.to_pandas()
-    place = frame[list(PLACE)].to_numpy(np.int32)
+    if len(faults):
+        keep &= ~_blank(faults, fields, place, patch, blank_frames)
+    mother = np.full(len(frame["track"].cat.categories), -1, np.int32)
+    mother[frame["track"].cat.codes] = frame["mother"]
+    frame = frame[keep].reset_index(drop=True).drop(columns=["field", "mother", "inside", *CORNER])
+    left = np.unique(frame["track"].cat.codes)
+    descent = np.full_like(mother, -1)
+    descent[left] = mothers_among(mother, left)[left]
+    return Index(frame, place[keep], descent, fields, faults)
+
+
+def _blank(
+    faults: pd.DataFrame, fields: Sequence[Field], place: np.ndarray, patch: Sequence[int], blank_frames: BlankFrames
+) -> np.ndarray:
+    """Which cells are to be left out; a warning describes them."""
+    bad = blank_cells(faults, place, patch)
+    about = f"{int(bad.sum()):,} of {len(bad):,} cells lie in frames without an image or on padding"
+    what = describe(faults, fields, place, bad)
+    if blank_frames == "keep":
+        warnings.warn(f"{about}, and are kept: {what}.", stacklevel=3)
+        return np.zeros_like(bad)
+    if bad.all():
+        raise ValueError(
+            f"blank_frames='drop' leaves no cell: {what}. Store these images again; data.blank_frames=keep keeps the "
+            "cells as they are."
+        )
+    warnings.warn(f"{about}, and are left out: {what}. data.blank_frames=keep keeps them.", stacklevel=3)
+    return bad
+
+
+def _warn_of_tracks(
+    frame: pd.DataFrame, place: np.ndarray, experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
+) -> None:
+    """Warn of coordinates that look like another unit, and of positions without a cell."""
     first = 0
     for experiment, of_one in zip(experiments, of_each, strict=True):
         rows = (place[:, 0] >= first) & (place[:, 0] < first + len(of_one))
         warn_of_units(frame[rows], place[rows, 0] - first, of_one, experiment)
         first += len(of_one)
+    fields = [field for of_one in of_each for field in of_one]
     cells = np.bincount(place[:, 0], minlength=len(fields))
     if empty := [f"{field.name} of {field.experiment}" for field, n in zip(fields, cells, strict=True) if not n]:
         warnings.warn(
             f"{len(empty)} of {len(fields)} positions have no tracked cell: {listed(empty)}. If they should, see to "
             "the tracks; else put them into `exclude`.",
-            stacklevel=2,
+            stacklevel=3,
         )
-    track = frame["track"].cat.codes.to_numpy()
-    mother = np.full(len(frame["track"].cat.categories), -1, np.int32)
-    mother[track] = frame["mother"].to_numpy()
-    frame = frame.drop(columns=["field", "mother", *CORNER])
-    return Index(frame, place, mother, fields)
 
 
-def _build(
-    experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]], patch: Sequence[int], border: Border
-) -> pa.Table:
+def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]], patch: Sequence[int]) -> pa.Table:
     parts, families, mothers, tracks = [], [], [], []
     first_field = first_track = 0
     for experiment, fields in zip(experiments, of_each, strict=True):
@@ -155,22 +203,15 @@ def _build(
     for name in ("experiment", "condition", "well", "fov"):
         rows[name] = pd.Categorical(rows[name])
     all_fields = [field for of_one in of_each for field in of_one]
-    inside = _place_patches(rows, all_fields, patch)
-    n = len(rows)
-    if border == "drop":
-        rows = rows[inside].reset_index(drop=True)
-        if not len(rows):
-            raise ValueError(f"border='drop' leaves no cell: every patch of {list(patch)} would leave the image.")
-    left = rows["track"].cat.codes.to_numpy()
-    rows["mother"] = mothers_among(np.concatenate(mothers), left)[left].astype(np.int32)
+    rows["inside"] = _place_patches(rows, all_fields, patch)
+    rows["mother"] = np.concatenate(mothers)[of].astype(np.int32)
     try:
-        table = pa.Table.from_pandas(rows, preserve_index=False)
+        return pa.Table.from_pandas(rows, preserve_index=False)
     except pa.ArrowException as error:
         raise ValueError(
             f"a column has values of several kinds in the tracks: {'; '.join(map(str, error.args))}. Give it one type "
             "in all tables of the collection, or leave it out."
         ) from error
-    return table.replace_schema_metadata({**(table.schema.metadata or {}), _DROPPED: str(n - len(rows)).encode()})
 
 
 def _hours(rows: pd.DataFrame, track: np.ndarray, experiment: Experiment, fields: Sequence[Field]) -> np.ndarray:
@@ -235,19 +276,14 @@ def _check_fit(fields: Sequence[Field], patch: Sequence[int]) -> None:
         )
 
 
-def _fingerprint(
-    experiments: Sequence[Experiment], fields: Sequence[Field], patch: Sequence[int], border: Border
-) -> str:
+def _fingerprint(experiments: Sequence[Experiment], fields: Sequence[Field], patch: Sequence[int]) -> str:
     """Of all that the index depends on: the collection, the files it names, the options and this code."""
-    mark = hashlib.sha256(repr((list(patch), border)).encode())
+    stamps = []
     for experiment in experiments:
         files = experiment.tracks.values() if isinstance(experiment.tracks, dict) else [experiment.tracks]
         for file in files:
             if not file.is_file():
                 raise FileNotFoundError(f"tracks of {experiment.name}: no file {file} (seen from {Path.cwd()}).")
-            mark.update(stamp(file).encode())
-        mark.update(repr(experiment).encode())
-    mark.update(repr(fields).encode())
-    for source in ("index", "tracks", "lineages", "coordinates"):
-        mark.update(Path(__file__).with_name(f"{source}.py").read_bytes())
-    return mark.hexdigest()[:16]
+            stamps.append(stamp(file))
+    code = [Path(__file__).with_name(f"{source}.py").read_bytes() for source in SOURCES]
+    return fingerprint(list(patch), list(experiments), stamps, list(fields), *code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Field:
         Type of a pixel, as numpy writes it.
     channels : tuple of int
         The channels that make an input, in its order.
+    channel_names : tuple of str
     fills : bool
         Whether the store leaves out chunks that hold nothing but the fill value: ``write_empty_chunks: false``
         among the attributes of the array. Otherwise a missing chunk is damage.
@@ -65,6 +66,7 @@ class Field:
     chunks: tuple[int, ...]
     dtype: str
     channels: tuple[int, ...]
+    channel_names: tuple[str, ...]
     fills: bool
     pixel_size: tuple[float, ...]
     origin: tuple[float, ...]
@@ -74,6 +76,10 @@ class Field:
     @property
     def well(self) -> str:
         return self.name.rpartition("/")[0]
+
+    def with_channel(self, channel: int) -> Field:
+        """The same images with one channel of the input only."""
+        return replace(self, channels=(self.channels[channel],))
 
 
 def fields_of(experiment: Experiment) -> list[Field]:
@@ -194,6 +200,7 @@ def _field(experiment: Experiment, name: str, position: zarr.Group) -> Field:
         chunks=tuple(chunk.get(axis, 1) for axis in AXES),
         dtype=array.dtype.str,
         channels=_channels(experiment, metadata, size.get("c", 1), where),
+        channel_names=experiment.channels,
         fills=array.attrs.get("write_empty_chunks") is False and array.fill_value is not None,
         pixel_size=tuple(steps.get(axis, nan) for axis in "zyx"),
         origin=tuple(origins.get(axis, 0.0) for axis in "zyx"),

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from cellcohort.datasets.images.blank_frames import BOX, sampled_frames
 from cellcohort.datasets.images.chunks import Chunks
-from cellcohort.datasets.images.kept import kept
-from cellcohort.datasets.images.plates import Field
+from cellcohort.datasets.images.index import Index
+from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.storage import keys_of
+from cellcohort.files import fingerprint
 
 Normalise = Literal["position", "plate", "none"]
-FRAMES = 16  # of a field that are measured, evenly spread
 
 
-def scaling(fields: Sequence[Field], normalise: Normalise, cache: str | Path) -> np.ndarray:
+def scaling(index: Index, normalise: Normalise, cache: str | Path) -> np.ndarray:
     """What to subtract from the pixels of every field and channel, and what to divide them by.
 
-    The mean and standard deviation are of at most 16 whole frames of each field, evenly spread in time, and
-    are kept in `cache`. A channel that does not vary is only centred.
+    The mean and standard deviation are of at most 16 whole frames of each field, evenly spread in time, and are kept
+    in `cache`. Frames without an image and padding are left out. A channel that does not vary is only centred.
 
     Parameters
     ----------
-    fields : sequence of Field
+    index : Index
     normalise : {"position", "plate", "none"}
         Over what: each field by itself, all fields of an experiment, or not at all.
     cache : str or Path
@@ -48,57 +48,75 @@ def scaling(fields: Sequence[Field], normalise: Normalise, cache: str | Path) ->
     """
     if normalise not in get_args(Normalise):
         raise ValueError(f"normalise={normalise!r} is not a choice; use one of {', '.join(get_args(Normalise))}.")
-    n_channels = len(fields[0].channels)
+    shape = len(index.fields), len(index.fields[0].channels)
     if normalise == "none":
-        return np.stack([np.zeros((len(fields), n_channels)), np.ones((len(fields), n_channels))]).astype(np.float32)
-    chunks = Chunks(fields, 0)
-    file = Path(cache) / f"scaling-{_fingerprint(chunks)}.parquet"
-    measured = kept(file, lambda: _measured(chunks)).to_pandas()
+        return np.stack([np.zeros(shape), np.ones(shape)]).astype(np.float32)
+    chunks = Chunks(index.fields, 0)
+    frames = _frames(index)
+    keys = [
+        key
+        for (number, channel), boxes in frames.items()
+        for key in keys_of(number, index.fields[number].with_channel(channel), boxes)
+        if not any(key[3:])
+    ]
+    file = Path(cache) / f"scaling-{fingerprint(index.fields, frames, chunks.stamps(keys))}.parquet"
+    measured = cached_table(file, lambda: _measured(chunks, frames)).to_pandas()
     if normalise == "plate":
         pooled = measured.assign(square=measured["std"] ** 2 + measured["mean"] ** 2)
         pooled = pooled.groupby(["experiment", "channel"])[["mean", "square"]].transform("mean")
         measured = measured.assign(mean=pooled["mean"], std=np.sqrt((pooled["square"] - pooled["mean"] ** 2).clip(0)))
-    centre, spread = (measured[name].to_numpy().reshape(len(fields), n_channels) for name in ("mean", "std"))
+    centre, spread = (measured[name].fillna(0.0).to_numpy().reshape(shape) for name in ("mean", "std"))
     spread = np.where(spread <= 1e-6 * np.abs(centre), 1.0, spread)
     return np.stack([centre, spread]).astype(np.float32)
 
 
-def _fingerprint(chunks: Chunks) -> str:
-    """Of the fields, and of the first file of every frame and channel that is measured."""
-    keys = [key for number, field in enumerate(chunks.fields) for key in keys_of(number, field, _frames(field))]
-    stamps = chunks.stamps(key for key in keys if not any(key[3:]))
-    return hashlib.sha256(repr((chunks.fields, stamps)).encode()).hexdigest()[:16]
+Frames = Mapping[tuple[int, int], Mapping[int, tuple[int, ...]]]  # by field and channel: the box of each frame
 
 
-def _frames(field: Field) -> list[int]:
-    """The frames that are measured."""
-    return np.unique(np.linspace(0, field.shape[0] - 1, FRAMES).astype(int)).tolist()
+def _frames(index: Index) -> Frames:
+    """The frames that are measured of every channel, with the part of each that has an image."""
+    found = {}
+    for number, field in enumerate(index.fields):
+        used = np.unique(index.place[index.place[:, 0] == number, 1]).tolist()
+        for channel in range(len(field.channels)):
+            here = (index.faults["field"] == number) & (index.faults["channel"] == channel)
+            boxes = {t: tuple(box) for t, *box in index.faults.loc[here, ["t", *BOX]].to_numpy().tolist()}
+            blank = {t for t, box in boxes.items() if not any(box)}
+            frames = [t for t in sampled_frames(field) if t not in blank]
+            others = [t for t in used if t not in blank]
+            found[number, channel] = {t: boxes.get(t, (0, 0, 0, *field.shape[2:])) for t in frames or others}
+    return found
 
 
-def _measured(chunks: Chunks) -> pa.Table:
-    """One row per field and channel."""
+def _measured(chunks: Chunks, frames: Frames) -> pa.Table:
+    """One row per field and channel; NaN where there is no image."""
     rows = []
-    for number, field in enumerate(chunks.fields):
-        frames = _frames(field)
-        for channel, stored in enumerate(field.channels):
-            mean, square = _moments(chunks, number, frames, stored)
-            if not np.isfinite(square):
-                raise ValueError(
-                    f"{field.store}: position {field.name} of {field.experiment} has pixels that are not finite in "
-                    f"channel {stored}; correct them, or exclude the position."
-                )
-            row = {"experiment": field.experiment, "fov": field.name, "channel": channel}
-            rows.append({**row, "mean": mean, "std": np.sqrt(max(square - mean**2, 0.0))})
+    for (number, channel), boxes in tqdm(frames.items(), desc="brightness", unit="channel", disable=None, leave=False):
+        field = chunks.fields[number]
+        mean, square = _moments(chunks, number, channel, boxes)
+        if boxes and not np.isfinite(square):
+            raise ValueError(
+                f"{field.store}: position {field.name} of {field.experiment} has pixels that are not finite in "
+                f"channel {field.channels[channel]}; correct them, or exclude the position."
+            )
+        row = {"experiment": field.experiment, "fov": field.name, "channel": channel}
+        rows.append({**row, "mean": mean, "std": np.sqrt(max(square - mean**2, 0.0)) if boxes else np.nan})
     return pa.Table.from_pandas(pd.DataFrame(rows), preserve_index=False)
 
 
-def _moments(chunks: Chunks, number: int, frames: Sequence[int], channel: int) -> tuple[float, float]:
-    """Mean of the pixels of some frames of one channel, and of their squares."""
-    field = chunks.fields[number]
-    one = replace(field, channels=(channel,))
+def _moments(chunks: Chunks, number: int, channel: int, boxes: Mapping[int, tuple[int, ...]]) -> tuple[float, float]:
+    """Mean of the pixels of parts of some frames of one channel, and of their squares."""
+    if not boxes:
+        return np.nan, np.nan
+    field = chunks.fields[number].with_channel(channel)
     total = np.zeros(3)
-    for key, chunk in chunks.each(keys_of(number, one, frames)):
-        within = [t % field.chunks[0] for t in frames if t // field.chunks[0] == key[1]]
-        images = chunk[within, channel % field.chunks[1]].astype(np.float64)
-        total += images.size, images.sum(), np.square(images).sum()
+    for key, chunk in chunks.each(keys_of(number, field, boxes)):
+        corner = [i * n for i, n in zip(key[3:], field.chunks[2:], strict=True)]
+        for t in (t for t in boxes if t // field.chunks[0] == key[1]):
+            part = tuple(
+                slice(max(first - at, 0), max(last - at, 0))
+                for first, last, at in zip(boxes[t][:3], boxes[t][3:], corner, strict=True)
+            )
+            image = chunk[t % field.chunks[0], field.channels[0] % field.chunks[1]][part].astype(np.float64)
+            total += image.size, image.sum(), np.square(image).sum()
     return total[1] / total[0], total[2] / total[0]

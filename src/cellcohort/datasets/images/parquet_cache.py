@@ -1,4 +1,4 @@
-"""Tables that are made once and kept as parquet."""
+"""Tables that are computed once and read from parquet files afterwards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,20 @@ import pyarrow.parquet as pq
 from cellcohort.files import whole
 
 
-def kept(file: Path, make: Callable[[], pa.Table]) -> pa.Table:
-    """The table in a file, which is made where it is not there or was damaged."""
+def cached_table(file: Path, make: Callable[[], pa.Table]) -> pa.Table:
+    """The table in a file, which is made if the file is missing or damaged.
+
+    Parameters
+    ----------
+    file : pathlib.Path
+        Its name must change with whatever the table depends on.
+    make : callable
+        Returns the table.
+
+    Returns
+    -------
+    pyarrow.Table
+    """
     if file.exists():
         try:
             return pq.read_table(file, page_checksum_verification=True)

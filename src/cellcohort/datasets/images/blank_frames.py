@@ -1,0 +1,220 @@
+"""Frames that hold no image: empty, saturated, repeated, or padded with zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+from cellcohort.datasets.images.chunks import Chunks
+from cellcohort.datasets.images.parquet_cache import cached_table
+from cellcohort.datasets.images.plates import Field
+from cellcohort.datasets.images.storage import Storage, check_stored, keys_of
+from cellcohort.files import fingerprint
+from cellcohort.messages import listed, several
+
+SAMPLED = 16  # frames of a field that are always looked at, evenly spread
+TOGETHER = 2**26  # bytes of frames that are in memory at once
+SATURATED = 0.5  # of the pixels at the greatest value of the camera
+TOPS = (2**8 - 1, 2**10 - 1, 2**12 - 1, 2**14 - 1, 2**16 - 1)
+EMPTY = 0.5  # of the pixels are zero in a channel that is nearly empty by nature
+PADDED = 0.25  # of a frame that an image within padding has, at least
+BOX = ("z0", "y0", "x0", "z1", "y1", "x1")
+COLUMNS = ("field", "channel", "t", "kind", *BOX)
+
+
+class Seen(NamedTuple):
+    """What was seen in one frame of one channel."""
+
+    kind: str  # empty where nothing is wrong
+    box: Sequence[int]  # first and last slice, line and column (exclusive) of the image; all 0 where there is none
+    zeros: float  # share of the pixels that are zero
+
+
+def sampled_frames(field: Field) -> list[int]:
+    """Frames that stand for a field, evenly spread in time."""
+    return np.unique(np.linspace(0, field.shape[0] - 1, SAMPLED).astype(int)).tolist()
+
+
+def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -> pd.DataFrame:
+    """Frames that hold no image, or only in a part of them.
+
+    A frame is decoded where its stored size gives reason to: it is small, that of the frame before, or far below the
+    median of its channel. 16 frames of each field are always decoded, and all of a channel where one is at fault. In a
+    channel that is nearly empty by nature, frames of zeros alone are no fault.
+
+    Parameters
+    ----------
+    fields : sequence of Field
+    used : numpy.ndarray of int, shape (n, 2)
+        Numbers of fields, and frames that have cells.
+    cache : str or Path
+        Directory of what was found, which is looked for again when a file of the images changes.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per field, channel (its place in the input) and frame at fault: "field", "channel", "t", "kind" ("all
+        zero", "saturated", "of one value", "repeated", "padded with zeros"), and "z0" to "x1", the part of the frame
+        that has an image.
+
+    Raises
+    ------
+    ReadError
+        Frames that are used lack a stored chunk, or cannot be decoded.
+    """
+    chunks = Chunks(fields, 0)
+    frames = [
+        sorted({*used[used[:, 0] == number, 1].tolist(), *sampled_frames(field)}) for number, field in enumerate(fields)
+    ]
+    keys = [key for number, field in enumerate(fields) for key in keys_of(number, field, frames[number])]
+    mark = fingerprint(list(fields), frames, chunks.stamps(keys), 1)  # the last is the version of this code
+
+    def build() -> pa.Table:
+        check_stored(fields, used)
+        found: list[tuple[object, ...]] = []
+        for number in tqdm(range(len(fields)), desc="frames", unit="position", disable=None, leave=False):
+            for channel in range(len(fields[number].channels)):
+                found += _faults(chunks, number, channel, frames[number])
+        return pa.Table.from_pandas(pd.DataFrame(found, columns=list(COLUMNS)), preserve_index=False)
+
+    return cached_table(Path(cache) / f"frames-{mark}.parquet", build).to_pandas()
+
+
+def blank_cells(faults: pd.DataFrame, place: np.ndarray, patch: Sequence[int]) -> np.ndarray:
+    """Which patches lie in frames without an image, or reach into padding.
+
+    Parameters
+    ----------
+    faults : pandas.DataFrame
+        As :func:`blank_frames` gives it.
+    place : numpy.ndarray of int, shape (n, 5)
+        Field, frame, and first slice, line and column of each patch.
+    patch : (int, int, int)
+
+    Returns
+    -------
+    numpy.ndarray of bool, shape (n,)
+    """
+    bad = np.zeros(len(place), bool)
+    if len(faults):
+        rows = pd.DataFrame(place, columns=["field", "t", "z", "y", "x"]).reset_index(names="row")
+        met = rows.merge(faults, on=["field", "t"])
+        inside = np.ones(len(met), bool)
+        for axis, size in zip("zyx", patch, strict=True):
+            inside &= (met[axis] >= met[f"{axis}0"]) & (met[axis] + size <= met[f"{axis}1"])
+        bad[met["row"][~inside]] = True
+    return bad
+
+
+def describe(faults: pd.DataFrame, fields: Sequence[Field], place: np.ndarray, bad: np.ndarray) -> str:
+    """Position, channels, frames and number of cells of each fault, in words."""
+    frames_of = dict[tuple[int, str, int], list[int]]()
+    for row in faults.itertuples(index=False):
+        frames_of.setdefault((row.field, row.kind, row.channel), []).append(row.t)  # type: ignore[arg-type]
+    channels = dict[tuple[int, str, tuple[int, ...]], list[int]]()
+    for (number, kind, channel), frames_here in frames_of.items():
+        channels.setdefault((number, kind, tuple(frames_here)), []).append(channel)
+    lines = []
+    for (number, kind, frames), some in channels.items():
+        field = fields[number]
+        n = int((bad & (place[:, 0] == number) & np.isin(place[:, 1], frames)).sum())
+        one = len(frames) == 1
+        lines.append(
+            f"position {field.name} of {field.experiment}, channel{'s' * (len(some) > 1)} "
+            f"{', '.join(field.channel_names[i] for i in some)}: frame{'s' * (not one)} {_ranges(frames)} "
+            f"{'is' if one else 'are'} {kind} ({several(n, 'cell')})"
+        )
+    return listed(lines, most=12, separator="; ")
+
+
+def _faults(chunks: Chunks, number: int, channel: int, frames: Sequence[int]) -> Iterator[tuple[object, ...]]:
+    """The rows of one channel of a field."""
+    field = chunks.fields[number].with_channel(channel)
+    suspects = _suspects(field, frames)
+    seen = _look(chunks, number, field, frames, suspects)
+    if any(one.kind for one in seen.values()) and len(suspects) < len(frames):
+        seen = _look(chunks, number, field, frames, set(frames))
+    images = [one.zeros for one in seen.values() if one.zeros < 1]
+    sparse = bool(images) and np.median(images) > EMPTY
+    for t, one in sorted(seen.items()):
+        if one.kind and not (sparse and one.kind == "all zero"):
+            yield number, channel, t, one.kind, *one.box
+
+
+def _suspects(field: Field, frames: Sequence[int]) -> set[int]:
+    """Frames whose stored size gives reason to look at them, and those that are always looked at."""
+    storage, of_time = Storage(field), dict[int, list[int]]()
+    for _, *place in keys_of(0, field, frames):
+        of_time.setdefault(place[0], []).append(storage.size(place) or 0)
+    sizes = np.array([of_time[t // field.chunks[0]] for t in frames])
+    total = sizes.sum(axis=1)
+    whole = prod(field.shape[2:]) * np.dtype(field.dtype).itemsize
+    same = np.r_[False, (sizes[1:] == sizes[:-1]).all(axis=1)]
+    odd = same | (total < 0.9 * np.median(total)) | (total < whole / 50)
+    return {*np.array(frames)[odd].tolist(), *sampled_frames(field)} & set(frames)
+
+
+def _look(chunks: Chunks, number: int, field: Field, frames: Sequence[int], wanted: set[int]) -> dict[int, Seen]:
+    """What is in some of the frames of a channel; each is compared with the one before it in `frames`."""
+    before = {t for t, after in pairwise(frames) if after in wanted}
+    decoded = sorted(wanted | before)
+    n = max(TOGETHER // (prod(field.shape[2:]) * np.dtype(field.dtype).itemsize), field.chunks[0])
+    previous_of = {after: t for t, after in pairwise(frames)}
+    seen: dict[int, Seen] = {}
+    last: tuple[int, np.ndarray] | None = None
+    for some in (decoded[i : i + n] for i in range(0, len(decoded), n)):
+        images = _images(chunks, number, field, some)
+        for t, image in zip(some, images, strict=True):
+            if t in wanted:
+                same = last is not None and last[0] == previous_of.get(t) and np.array_equal(last[1], image)
+                seen[t] = _seen(image, same)
+            last = t, image
+    return seen
+
+
+def _images(chunks: Chunks, number: int, field: Field, frames: Sequence[int]) -> np.ndarray:
+    """Whole frames of one channel, (n, z, y, x)."""
+    images: Any = np.empty((len(frames), *field.shape[2:]), np.dtype(field.dtype).newbyteorder("="))
+    for key, chunk in chunks.each(keys_of(number, field, frames)):
+        rows = [i for i, t in enumerate(frames) if t // field.chunks[0] == key[1]]
+        within = [frames[i] % field.chunks[0] for i in rows]
+        at = tuple(slice(i * n, i * n + m) for i, n, m in zip(key[3:], field.chunks[2:], chunk.shape[2:], strict=True))
+        images[(rows, *at)] = chunk[within, field.channels[0] % field.chunks[1]]
+    return images
+
+
+def _seen(image: np.ndarray, repeated: bool) -> Seen:
+    """What is in one image (z, y, x); the kinds are tried from the plainest on."""
+    nothing, everything = (0,) * 6, (0, 0, 0, *image.shape)
+    low, high = image.min(), image.max()
+    there = image != 0
+    zeros = 1.0 - float(there.mean())
+    tops = {*TOPS, *((np.iinfo(image.dtype).max,) if image.dtype.kind in "ui" else ())}
+    if low == high:
+        return Seen("all zero" if high == 0 else "saturated" if high in tops else "of one value", nothing, zeros)
+    if repeated:
+        return Seen("repeated", nothing, zeros)
+    if high in tops and (image == high).mean() >= SATURATED:
+        return Seen("saturated", nothing, zeros)
+    if zeros:
+        ends = [np.flatnonzero(there.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
+        first, last = [int(end[0]) for end in ends], [int(end[-1]) + 1 for end in ends]
+        within = there[tuple(slice(i, j) for i, j in zip(first, last, strict=True))]
+        if PADDED * image.size <= within.size < image.size and within.mean() >= 0.99:
+            return Seen("padded with zeros", (*first, *last), zeros)
+    return Seen("", everything, zeros)
+
+
+def _ranges(frames: Sequence[int]) -> str:
+    """Frames in words, such as ``4, 9 to 11``."""
+    starts = [t for i, t in enumerate(frames) if i == 0 or frames[i - 1] != t - 1]
+    stops = [t for i, t in enumerate(frames) if i + 1 == len(frames) or frames[i + 1] != t + 1]
+    return listed(f"{a}" if a == b else f"{a} to {b}" for a, b in zip(starts, stops, strict=True))
