@@ -15,7 +15,7 @@ import pytest
 import zarr
 
 from cellcohort.data.timelapse import load_timelapse
-from cellcohort.datasets.images.lineages import mothers_among
+from cellcohort.datasets.images.descent import mothers_among
 from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.datasets.images.positives import Lineages
@@ -159,3 +159,13 @@ def test_a_steep_decay_draws_the_first_time_there_is_however_late() -> None:
     rows = np.flatnonzero(hours == 0)
     drawn = hours[lineages.draw(rows, (0, 0))]
     assert (drawn[:20] == 40.0).mean() > 0.9 and (drawn[20:] == 0.5).all()
+
+
+def test_columns_of_the_file_keep_their_values_whatever_their_names(folder: Path) -> None:
+    tracks = tracks_of(POSITIONS)
+    own = {name: np.arange(len(tracks)) + n for n, name in enumerate(("field", "mother", "inside", "z0", "y0", "x0"))}
+    tracks.assign(**own).to_parquet(folder / "one.parquet")
+    found = load(folder).every_cell().cells._frame.sort_values(["fov", "track_id", "t"])
+    expected = tracks.assign(**own).sort_values(["position", "track_id", "t"])
+    for name in own:
+        assert np.array_equal(found[name], expected[name])

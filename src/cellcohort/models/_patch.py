@@ -1,4 +1,4 @@
-"""What the encoders of image patches share."""
+"""The input shape and the convolutions that encoders of image patches have in common."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def checked_patch(encoder: str, shape: Sequence[int], **sizes: int) -> tuple[int
             "use MLP, or Conv1d for windows (features, frames)."
         )
     if min(*shape, *sizes.values()) < 1:
-        told = ", ".join(f"{name}={value}" for name, value in sizes.items())
-        raise ValueError(f"{encoder} has shape={tuple(shape)}, {told}; each must be at least 1.")
+        given = ", ".join(f"{name}={value}" for name, value in sizes.items())
+        raise ValueError(f"{encoder} has shape={tuple(shape)}, {given}; each must be at least 1.")
     channels, slices, height, width = shape
     return channels, slices, height, width
 

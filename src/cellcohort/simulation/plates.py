@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from iohub import open_ome_zarr
 from iohub.ngff.models import ChannelAxisMeta, SpaceAxisMeta, TimeAxisMeta
 from omegaconf import OmegaConf
 
-from cellcohort.files import whole
+from cellcohort.files import fingerprint, whole
 from cellcohort.messages import whole_number
 from cellcohort.simulation.lives import HOURS, live
 from cellcohort.simulation.microscope import Microscope, dust
@@ -100,7 +99,8 @@ def screen(path: str | Path, seed: int = 0, founders: int = 16, image_size: int 
         whole_number("image_size", image_size, 64),
         whole_number("frames", frames, 2),
     )
-    home = Path(path) / _fingerprint(options)
+    code = [file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py"))]
+    home = Path(path) / fingerprint(options, *code)
     if not home.exists():
         with whole(home) as beside:
             write_screen(beside, *options)
@@ -155,11 +155,3 @@ def _write_plate(
             cells[list(LABELS)] = plate.name, f"{well}/0", condition
             parts.append(cells)
     return pd.concat(parts, ignore_index=True)
-
-
-def _fingerprint(options: tuple[int, ...]) -> str:
-    """Of the options and of the source of this package, which decide what is written."""
-    mark = hashlib.sha256(repr(options).encode())
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        mark.update(file.read_bytes())
-    return mark.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Pixels of stored images: every chunk is decoded once, and kept while there is room."""
+"""Decoded chunks of images, with a bounded cache."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Chunks:
         self._start()
 
     def each(self, keys: Iterable[Key]) -> Iterator[tuple[Key, np.ndarray]]:
-        """The chunks of some keys, each once and in no order of theirs: those that are kept, then the others.
+        """The chunks of some keys, each once: those in the cache first, then the others.
 
-        A chunk is cut off where the image ends; (t, c, z, y, x). It is not to be written to.
+        A chunk is cut off where the image ends; (t, c, z, y, x). Do not write to it.
 
         Raises
         ------
         ReadError
-            One cannot be decoded, or is missing and its store does not say that this means fill values.
+            A chunk cannot be decoded, or is missing from a store that does not leave out empty chunks.
         """
         absent: dict[Key, list[Key]] = {}
         for key in sorted(set(keys)):

@@ -13,7 +13,7 @@ from cellcohort.datasets.images.storage import Key, ReadError
 
 
 def gather(chunks: Chunks, place: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """The pixels of some patches; each chunk that they touch is asked for once.
+    """The pixels of some patches; each chunk that they touch is read once.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def gather(chunks: Chunks, place: np.ndarray, shape: Sequence[int]) -> np.ndarra
 
 
 def _check_finite(fields: Sequence[Field], places: Sequence[Sequence[int]], pixels: np.ndarray) -> None:
-    """Whole numbers always are."""
+    """Raise ReadError where pixels are not finite; integers always are."""
     if all(np.dtype(fields[number].dtype).kind != "f" for number in {place[0] for place in places}):
         return
     if np.isfinite(pixels).all():

@@ -16,7 +16,7 @@ from cellcohort.datasets.images.blank_frames import blank_cells, describe
 from cellcohort.datasets.images.blank_frames import blank_frames as find_blank_frames
 from cellcohort.datasets.images.collection import Experiment
 from cellcohort.datasets.images.coordinates import warn_of_units
-from cellcohort.datasets.images.lineages import lineages, mothers_among
+from cellcohort.datasets.images.descent import descent, mothers_among
 from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.plates import Field, fields_of, stamp
 from cellcohort.datasets.images.tracks import read_tracks
@@ -27,9 +27,9 @@ from cellcohort.messages import listed, several
 
 Border = Literal["clamp", "drop"]
 BlankFrames = Literal["drop", "keep"]
-CORNER = ("z0", "y0", "x0")
-PLACE = ("field", "t", *CORNER)
-SOURCES = ("index", "tracks", "lineages", "coordinates")  # modules whose code decides what is in the index
+CORNER = ("_z0", "_y0", "_x0")
+PLACE = ("_field", "t", *CORNER)
+SOURCES = ("index", "tracks", "descent", "coordinates")  # modules whose code decides what is in the index
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def make_index(
     Raises
     ------
     FileNotFoundError, ValueError
-        An option is out of range, or plates and tracks are not as the collection says.
+        An option is out of range, or plates or tracks contradict the collection.
     ReadError
         Frames that are used lack a stored chunk, or cannot be read.
     """
@@ -111,7 +111,7 @@ def make_index(
     place = frame[list(PLACE)].to_numpy(np.int32)
     _warn_of_tracks(frame, place, experiments, of_each)
     faults = find_blank_frames(fields, np.unique(place[:, :2], axis=0), cache)
-    keep = frame["inside"].to_numpy() | (border == "clamp")
+    keep = frame["_inside"].to_numpy() | (border == "clamp")
     if not keep.any():
         raise ValueError(f"border='drop' leaves no cell: every patch of {list(patch)} would leave the image.")
     if not keep.all():
@@ -123,12 +123,12 @@ def make_index(
     if len(faults):
         keep &= ~_blank(faults, fields, place, patch, blank_frames)
     mother = np.full(len(frame["track"].cat.categories), -1, np.int32)
-    mother[frame["track"].cat.codes] = frame["mother"]
-    frame = frame[keep].reset_index(drop=True).drop(columns=["field", "mother", "inside", *CORNER])
+    mother[frame["track"].cat.codes] = frame["_mother"]
+    frame = frame[keep].reset_index(drop=True).drop(columns=["_field", "_mother", "_inside", *CORNER])
     left = np.unique(frame["track"].cat.codes)
-    descent = np.full_like(mother, -1)
-    descent[left] = mothers_among(mother, left)[left]
-    return Index(frame, place[keep], descent, fields, faults)
+    nearest = np.full_like(mother, -1)
+    nearest[left] = mothers_among(mother, left)[left]
+    return Index(frame, place[keep], nearest, fields, faults)
 
 
 def _blank(
@@ -163,8 +163,8 @@ def _warn_of_tracks(
     cells = np.bincount(place[:, 0], minlength=len(fields))
     if empty := [f"{field.name} of {field.experiment}" for field, n in zip(fields, cells, strict=True) if not n]:
         warnings.warn(
-            f"{len(empty)} of {len(fields)} positions have no tracked cell: {listed(empty)}. If they should, see to "
-            "the tracks; else put them into `exclude`.",
+            f"{len(empty)} of {len(fields)} positions have no tracked cell: {listed(empty)}. If they should have some, "
+            "correct the tracks; otherwise add them to `exclude`.",
             stacklevel=3,
         )
 
@@ -174,8 +174,8 @@ def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
     first_field = first_track = 0
     for experiment, fields in zip(experiments, of_each, strict=True):
         rows = read_tracks(experiment, fields)
-        found = lineages(rows)
-        names = [f"{experiment.name}/{fields[i].name}/" for i in found["field"]]
+        found = descent(rows)
+        names = [f"{experiment.name}/{fields[i].name}/" for i in found["_field"]]
         tracks += [f"{name}{number}" for name, number in zip(names, found["track_id"], strict=True)]
         families.append(found["lineage"].to_numpy() + first_track)
         mothers.append(np.where(found["mother"] < 0, -1, found["mother"] + first_track))
@@ -186,13 +186,13 @@ def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
             "well": [field.well for field in fields],
             "fov": [field.name for field in fields],
         }
-        derived = {name: _labelled(values, rows["field"].to_numpy()) for name, values in labels.items()}
+        derived = {name: _labelled(values, rows["_field"].to_numpy()) for name, values in labels.items()}
         own = np.array(tracks, object)
         whose = {"track": own[of + first_track], "lineage": own[families[-1][of]]}
         rows = _set_aside(rows, derived | whose, experiment)
         derived |= {"hours": _hours(rows, of, experiment, fields), "track": of + first_track}
-        derived["field"] = rows["field"].to_numpy() + np.int32(first_field)
-        others = rows.columns.difference(["position", "mother", *CORNER, *derived, *whose], sort=False)
+        derived["_field"] = rows["_field"].to_numpy() + np.int32(first_field)
+        others = rows.columns.difference(["position", *CORNER, *derived, *whose], sort=False)
         parts.append(pd.DataFrame(derived).join(rows[others]))
         first_field, first_track = first_field + len(fields), first_track + len(found)
     rows = pd.concat(parts, ignore_index=True)
@@ -203,8 +203,8 @@ def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
     for name in ("experiment", "condition", "well", "fov"):
         rows[name] = pd.Categorical(rows[name])
     all_fields = [field for of_one in of_each for field in of_one]
-    rows["inside"] = _place_patches(rows, all_fields, patch)
-    rows["mother"] = np.concatenate(mothers)[of].astype(np.int32)
+    rows["_inside"] = _place_patches(rows, all_fields, patch)
+    rows["_mother"] = np.concatenate(mothers)[of].astype(np.int32)
     try:
         return pa.Table.from_pandas(rows, preserve_index=False)
     except pa.ArrowException as error:
@@ -244,7 +244,7 @@ def _set_aside(rows: pd.DataFrame, derived: dict[str, np.ndarray], experiment: E
     if renamed:
         counts = ", ".join(f"{name!r} (in {several(n, 'row')})" for name, n in renamed.items())
         warnings.warn(
-            f"the tracks of {experiment.name} have columns that differ from what the collection says: {counts} of "
+            f"the tracks of {experiment.name} have columns that differ from the collection: {counts} of "
             f"{len(rows):,}. They are now {listed(f'file_{name}' for name in renamed)}.",
             stacklevel=2,
         )
@@ -256,8 +256,8 @@ def _labelled(labels: list[str], field: np.ndarray) -> np.ndarray:
 
 
 def _place_patches(rows: pd.DataFrame, fields: Sequence[Field], patch: Sequence[int]) -> np.ndarray:
-    """Put the corners of the patches into the rows; say which needed not be moved inside."""
-    shape = np.array([field.shape[2:] for field in fields])[rows["field"]]
+    """Add the corners of the patches to the rows; return which patches did not have to be moved inside."""
+    shape = np.array([field.shape[2:] for field in fields])[rows["_field"]]
     inside = np.ones(len(rows), bool)
     for i, (axis, corner) in enumerate(zip("zyx", CORNER, strict=True)):
         wanted = np.floor(rows[axis].to_numpy() + 0.5 - (patch[i] - 1) / 2).astype(np.int64)
@@ -277,7 +277,7 @@ def _check_fit(fields: Sequence[Field], patch: Sequence[int]) -> None:
 
 
 def _fingerprint(experiments: Sequence[Experiment], fields: Sequence[Field], patch: Sequence[int]) -> str:
-    """Of all that the index depends on: the collection, the files it names, the options and this code."""
+    """A digest of all that the index depends on: the collection, the files it names, the options and this code."""
     stamps = []
     for experiment in experiments:
         files = experiment.tracks.values() if isinstance(experiment.tracks, dict) else [experiment.tracks]

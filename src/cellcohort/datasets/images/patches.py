@@ -149,7 +149,7 @@ class Patches(Dataset[dict[str, Any]]):
         Where a cell has no positive, its own patch takes the place of one.
         """
         if self._table is None:
-            raise RuntimeError("a loader's worker process holds no table; ask in the main process.")
+            raise RuntimeError("a loader's worker process holds no table; call every_cell() in the main process.")
         whole = copy.copy(self)
         whole._take(self._table, torch.arange(len(self._table)))
         return whole
@@ -177,8 +177,8 @@ class Patches(Dataset[dict[str, Any]]):
         Parameters
         ----------
         positions : Batch or sequence of int
-            A :class:`~cellcohort.sampling.batch.Batch` says its epoch and step; any other sequence
-            stands for epoch 0, step 0.
+            A :class:`~cellcohort.sampling.batch.Batch` holds its epoch and step; any other sequence
+            is of epoch 0, step 0.
 
         Returns
         -------

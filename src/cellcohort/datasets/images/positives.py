@@ -123,7 +123,7 @@ class Lineages:
         weight = np.exp((least - tau) / self._decay) / n_same[same.ravel()]
         return _drawn(rows, owner, row, weight, key)
 
-    def nothing(self) -> str:
+    def lacking(self) -> str:
         """What no cell has, if :meth:`anchors` finds none."""
         steps = np.diff(self._ticks.numpy())[np.diff(self._track.numpy()) == 0] / TICKS
         apart = f"{np.median(steps):g} hours apart" if len(steps) else "one to a track"
@@ -182,13 +182,13 @@ def anchor_rows(
         return np.arange(len(cells))
     if positive == "columns":
         rows = Equals(cells.column(list(positive_columns)).codes).anchors()
-        said = f"another cell with equal {', '.join(positive_columns)}; name other data.positive_columns."
+        lacking = f"another cell with equal {', '.join(positive_columns)}; name other data.positive_columns."
     else:
         if lineages is None:
             raise ValueError("positive='lineage' needs the lineages of the cells.")
-        rows, said = lineages.anchors(), lineages.nothing()
+        rows, lacking = lineages.anchors(), lineages.lacking()
     if not len(rows):
-        raise ValueError(f"no cell has {said}")
+        raise ValueError(f"no cell has {lacking}")
     return rows
 
 

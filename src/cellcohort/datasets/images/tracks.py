@@ -1,4 +1,4 @@
-"""The tracks of an experiment as they lie in its files, checked against its images."""
+"""The tracks of an experiment, read from its files and checked against its images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
     Returns
     -------
     pandas.DataFrame
-        The columns of the files, with "field" (int32, index into `fields`), "track_id" and
+        The columns of the files, with "_field" (int32, index into `fields`), "track_id" and
         "parent_track_id" (int64; -1 where a track has no mother), "t" (int32), "y", "x" and "z"
         (float64; the middle slice where the files have no z). Of images with one frame, "t" is 0 and each row is a
         track of its own where the files do not have these columns.
@@ -67,7 +67,7 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
         inside[axis] = (place[axis] >= -0.5) & (place[axis] < shape[:, i] - 0.5)
     if not all(good.all() for good in inside.values()):
         raise _outside(table.assign(**place), inside, shape, experiment, _advice(table, field, fields, experiment))
-    read = {"field": field, "parent_track_id": parent, **place}
+    read = {"_field": field, "parent_track_id": parent, **place}
     read |= {"track_id": whole["track_id"], "t": whole["t"].astype(np.int32)}
     rows = np.lexsort((whole["t"], whole["track_id"], field))
     table = table.assign(**read).iloc[rows].reset_index(drop=True)
@@ -161,11 +161,11 @@ def _place(table: pd.DataFrame, axis: str, experiment: Experiment) -> np.ndarray
 
 
 def _parents(table: pd.DataFrame, track: np.ndarray, field: np.ndarray, experiment: Experiment) -> np.ndarray:
-    """The mother's id; -1 for none, which files write as nothing, as a negative number or as 0 where no track is 0."""
+    """Id of the mother; -1 for none. In files, none is empty, a negative number, or 0 where no track has the id 0."""
     if "parent_track_id" not in table:
         return np.full(len(table), -1)
-    said, parent = table["parent_track_id"].notna().to_numpy(), np.full(len(table), -1)
-    parent[said] = np.maximum(_whole(table[said], "parent_track_id", experiment), -1)
+    given, parent = table["parent_track_id"].notna().to_numpy(), np.full(len(table), -1)
+    parent[given] = np.maximum(_whole(table[given], "parent_track_id", experiment), -1)
     return np.where((parent == 0) & ~np.isin(field, field[track == 0]), -1, parent)
 
 
@@ -201,7 +201,7 @@ def _advice(table: pd.DataFrame, field: np.ndarray, fields: Sequence[Field], exp
 
 
 def _check_once(table: pd.DataFrame, experiment: Experiment) -> None:
-    twice = table.duplicated(["field", "track_id", "t"])
+    twice = table.duplicated(["_field", "track_id", "t"])
     if twice.any():
         row = table[twice].iloc[0]
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Tracks, their mothers and their families."""
+"""Which track descends from which."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pandas as pd
 from cellcohort.messages import several
 
 
-def lineages(rows: pd.DataFrame) -> pd.DataFrame:
+def descent(rows: pd.DataFrame) -> pd.DataFrame:
     """The tracks of one experiment, with their mothers and families.
 
     Parameters
     ----------
     rows : pandas.DataFrame
-        With "field", "track_id", "parent_track_id" and "t", sorted by field, track and frame.
+        With "_field", "track_id", "parent_track_id" and "t", sorted by field, track and frame.
 
     Returns
     -------
     pandas.DataFrame
-        One row per track, in the order of `rows`: "field", "track_id", "first" and "n" (its rows),
+        One row per track, in the order of `rows`: "_field", "track_id", "first" and "n" (its rows),
         "mother" (number of the track it came from, -1 for none), "lineage" (the same number for all
         that descend from one track). Daughters of a mother that has no row are a family too.
 
@@ -28,10 +28,10 @@ def lineages(rows: pd.DataFrame) -> pd.DataFrame:
     ValueError
         A track has two mothers, or begins before its mother ends (so that none is its own ancestor).
     """
-    key = rows[["field", "track_id"]].to_numpy()
+    key = rows[["_field", "track_id"]].to_numpy()
     starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]).any(axis=1)])
     stops = np.r_[starts[1:], len(rows)]
-    tracks = rows.iloc[starts][["field", "track_id", "parent_track_id"]].reset_index(drop=True)
+    tracks = rows.iloc[starts][["_field", "track_id", "parent_track_id"]].reset_index(drop=True)
     tracks = tracks.assign(first=starts, n=stops - starts)
     parent = rows["parent_track_id"].to_numpy()
     mixed = np.flatnonzero(parent != np.repeat(parent[starts], tracks["n"]))
@@ -41,8 +41,8 @@ def lineages(rows: pd.DataFrame) -> pd.DataFrame:
             f"{several(len(np.unique(key[mixed], axis=0)), 'track')} with more than one parent_track_id, such as track "
             f"{row['track_id']} of {row['position']}; give each one."
         )
-    of = pd.MultiIndex.from_frame(tracks[["field", "track_id"]])
-    wanted = pd.MultiIndex.from_arrays([tracks["field"], tracks["parent_track_id"]])
+    of = pd.MultiIndex.from_frame(tracks[["_field", "track_id"]])
+    wanted = pd.MultiIndex.from_arrays([tracks["_field"], tracks["parent_track_id"]])
     mother = np.where(tracks["parent_track_id"] < 0, -1, of.get_indexer(wanted))
     mother = np.where(mother == np.arange(len(tracks)), -1, mother)  # a track named as its own mother has none
     begin, end = rows["t"].to_numpy()[starts], rows["t"].to_numpy()[stops - 1]
@@ -56,7 +56,7 @@ def lineages(rows: pd.DataFrame) -> pd.DataFrame:
     orphan = (mother < 0) & (tracks["parent_track_id"] >= 0).to_numpy()
     family = np.arange(len(tracks))
     if orphan.any():  # sisters whose mother has no row share the first of them
-        families = tracks[orphan].groupby(["field", "parent_track_id"], sort=False)["first"].transform("idxmin")
+        families = tracks[orphan].groupby(["_field", "parent_track_id"], sort=False)["first"].transform("idxmin")
         family[orphan] = families.to_numpy()
     return tracks.assign(mother=mother, lineage=family[_roots(mother)])
 
