@@ -42,11 +42,17 @@ def load_timelapse(
 ) -> Patches:
     """Read a collection of plates.
 
-    A collection is a YAML file with a list ``experiments``; an entry has ``name``; ``plate``, an OME-Zarr
-    HCS plate; ``tracks``, a table (columns ``track_id``, ``t`` in stored frames from 0, ``y`` and ``x`` in pixels,
-    ``position`` such as "A/1/0", and optionally ``z`` and ``parent_track_id``) or a mapping of position to
-    table; ``conditions``, wells by condition; ``interval_minutes``; ``channels``, names in the order in which
-    the model is to see them; and optionally ``start_hours``, and positions to ``include`` or ``exclude``.
+    A collection is a YAML file with a list ``experiments``. An entry has
+
+    - ``name``; ``plate``, an OME-Zarr HCS plate (0.4 or 0.5); ``conditions``, wells by condition; ``channels``, names
+      in the order in which the model sees them, or numbers where the plate has no names;
+    - ``tracks``, a table or a mapping of position to table, with columns ``track_id``, ``t`` in stored frames from 0,
+      ``y`` and ``x``, ``position`` such as "A/1/0", and optionally ``z`` and ``parent_track_id``. Images with one frame
+      need neither ``t`` nor ``track_id``;
+    - ``interval_minutes`` between frames, or ``hours``, a column of real times in ``time_unit``; ``start_hours``;
+    - optionally ``coordinates``, pixel or micrometer, which the plate's pixel size turns into pixels; and positions to
+      ``include`` or ``exclude``.
+
     Paths are relative to the file.
 
     Parameters

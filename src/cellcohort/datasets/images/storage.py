@@ -140,34 +140,3 @@ def keys_of(number: int, field: Field, frames: Iterable[int]) -> Iterator[Key]:
     channels = sorted({channel // field.chunks[1] for channel in field.channels})
     grid = [range(-(-size // n)) for size, n in zip(field.shape[2:], field.chunks[2:], strict=True)]
     return ((number, *place) for place in product(times, channels, *grid))
-
-
-def check_stored(fields: Sequence[Field], used: np.ndarray) -> None:
-    """Make sure that every chunk of some frames is stored, without decoding it.
-
-    Parameters
-    ----------
-    fields : sequence of Field
-    used : numpy.ndarray of int, shape (n, 2)
-        Numbers of fields, and frames.
-
-    Raises
-    ------
-    ReadError
-        A shard is damaged, or chunks are missing in a field whose store does not leave out empty ones.
-    """
-    missing, n = [], 0
-    for number, field in enumerate(fields):
-        storage = Storage(field)
-        for _, *place in keys_of(number, field, used[used[:, 0] == number, 1].tolist()):
-            n += 1
-            if storage.size(place) is None and not field.fills:
-                missing.append((storage, place))
-    if missing:
-        storage, place = missing[0]
-        field = storage.field
-        raise ReadError(
-            f"{len(missing)} of {n} chunks are missing, such as that of {field.store}, position {field.name} of "
-            f"{field.experiment}, frame {place[0] * field.chunks[0]}, channel {place[1] * field.chunks[1]}: "
-            f"{storage.file(place)}. {WAY_OUT}"
-        )
