@@ -22,7 +22,7 @@ from cellcohort.messages import listed, several
 
 SAMPLED = 16  # frames of a field that are always looked at, evenly spread
 TOGETHER = 2**26  # bytes of frames that are in memory at once
-SATURATED = 0.5  # of the pixels at the greatest value of the camera
+SATURATED = 0.9  # of the pixels at the greatest value of the camera
 TOPS = (2**8 - 1, 2**10 - 1, 2**12 - 1, 2**14 - 1, 2**16 - 1)
 EMPTY = 0.5  # of the pixels are zero in a channel that is nearly empty by nature
 PADDED = 0.25  # of a frame that an image within padding has, at least

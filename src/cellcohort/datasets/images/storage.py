@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -46,6 +47,7 @@ class Storage:
         self._per_file = tuple(outer.get(axis, 1) // n for axis, n in zip(AXES, field.chunks, strict=True))
         self._folder = os.path.join(field.store, field.array)
         self._indices: LRUCache[Key, tuple[str, np.ndarray]] = LRUCache(MOST_INDICES)
+        self._lock = threading.Lock()
 
     def file(self, place: Sequence[int]) -> str:
         """Path of the file that holds a chunk, by itself or in a shard."""
@@ -74,9 +76,10 @@ class Storage:
         if self._array.shards is None:
             return int(stamp.partition(" ")[0])
         shard = self._file_place(place)
-        kept = self._indices.get(shard)
-        if kept is None or kept[0] != stamp:
-            kept = self._indices[shard] = stamp, self._index(place)
+        with self._lock:
+            kept = self._indices.get(shard)
+            if kept is None or kept[0] != stamp:
+                kept = self._indices[shard] = stamp, self._index(place)
         offset, length = kept[1][tuple(i % n for i, n in zip(place, self._per_file, strict=True))]
         return None if offset == ABSENT else int(length)
 
