@@ -17,6 +17,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
 
+from cellcohort.data import source_of
 from cellcohort.datasets.protocol import Samples
 from cellcohort.module import ContrastiveModule
 
@@ -93,7 +94,8 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last") -> Loa
     made_by = _check_version(config)
     state, module = _module(path, made_by)
     try:
-        training, validation = instantiate(config.split, instantiate(config.data))
+        config.data._target_ = source_of(config.data._target_)
+        training, validation = instantiate(config.split, instantiate(config.data).dataset())
     except Exception as error:
         error.add_note(
             f"While reading the data of {directory} again ({made_by}). A relative data.path "
