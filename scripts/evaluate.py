@@ -29,7 +29,7 @@ def main(config: DictConfig) -> None:
     from cellcohort.evaluation import load_run  # here, so that a mistyped command line is told at once
 
     evaluation = instantiate(config.evaluation)
-    run = load_run(config.run, config.checkpoint)
+    run = load_run(config.run, config.checkpoint, config.packages)
     results = evaluation(run.module, run.training, run.validation)
     results.write(config.run, config.checkpoint)
     print(results.text())

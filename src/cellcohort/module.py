@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 
 from cellcohort.datasets.protocol import Views
 from cellcohort.messages import several, whole_number
+from cellcohort.runtime.checkpoints import read_checkpoint
 from cellcohort.runtime.distributed import check_place
+from cellcohort.runtime.stored_config import check_targets
 
 MLP = {"_target_": "cellcohort.models.MLP"}
 NTXENT = {"_target_": "cellcohort.objectives.NTXent"}
@@ -22,8 +25,7 @@ NTXENT = {"_target_": "cellcohort.objectives.NTXent"}
 class ContrastiveModule(lightning.LightningModule):
     """Train an encoder so that a cell's two views are close and other cells are far.
 
-    Everything a checkpoint needs to be loaded again, by ``ContrastiveModule.load_from_checkpoint``,
-    is in it: the arguments below, save `views`, and the standardisation of the inputs.
+    Everything a checkpoint needs to be loaded again, by :meth:`load_from_checkpoint`, is in it: the arguments below, save `views`, and the standardisation of the inputs.
 
     Parameters
     ----------
@@ -91,6 +93,40 @@ class ContrastiveModule(lightning.LightningModule):
         self.objective: nn.Module = instantiate(objective)
         self.register_buffer("mean", torch.zeros(self.shape[0]))
         self.register_buffer("std", torch.ones(self.shape[0]))
+
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]  # Lightning's makes whatever objects the file names
+        cls, checkpoint_path: str | os.PathLike[str], map_location: Any | None = "cpu", packages: Sequence[str] = ()
+    ) -> ContrastiveModule:
+        """The module of a checkpoint, with its weights.
+
+        Parameters
+        ----------
+        checkpoint_path : path
+        map_location : device, optional
+            Where to put the weights.
+        packages : sequence of str
+            Packages besides this one whose classes the checkpoint may name, such as that of a model of your own.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such file.
+        ValueError
+            The file is damaged, holds other objects than tensors and plain values, or names a class of another
+            package.
+        """
+        module = cls.from_state(read_checkpoint(checkpoint_path, map_location), packages)
+        return module if map_location is None else module.to(map_location)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], packages: Sequence[str] = ()) -> ContrastiveModule:
+        """The module of a checkpoint that was read; see :meth:`load_from_checkpoint`."""
+        options = state["hyper_parameters"]
+        check_targets(options, "hyper_parameters", packages)
+        module = cls(**options)
+        module.load_state_dict(state["state_dict"])
+        return module
 
     def standardise(self, mean: Any, std: Any) -> None:
         """Subtract `mean` from the inputs and divide them by `std` from now on.

@@ -36,11 +36,11 @@ class MovedModules(MetaPathFinder, Loader):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of a module that has moved; None for any other."""
-        return None if _new_name(fullname) is None else ModuleSpec(fullname, self, is_package=True)
+        return None if new_name(fullname) is None else ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return the module that took the place of the one named, which is loaded under its new name."""
-        new = _new_name(spec.name)
+        new = new_name(spec.name)
         warnings.warn(f"the module {spec.name} is now {new}; import it from there.", DeprecationWarning, stacklevel=2)
         module = importlib.import_module(str(new))
         self._spec = module.__spec__
@@ -57,7 +57,7 @@ def find_moved_modules() -> None:
         sys.meta_path.insert(0, MovedModules())  # before the finder of files, which would load submodules a second time
 
 
-def _new_name(fullname: str) -> str | None:
+def new_name(fullname: str) -> str | None:
     """Return the new name of a module that has moved, or of one in a package that has; None for any other."""
     package, _, name = fullname.partition(".")
     head, _, tail = name.partition(".")

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from cellcohort.composition.log import read_about, read_composition
 from cellcohort.evaluation.scores_file import how_scored, read_scores
 from cellcohort.runtime.run import FINISHED, strategy
+from cellcohort.runtime.stored_config import read_config
 
 # neither what a run learns from nor how; "seed" is the pairing, "sampler" and "reading" are repeated elsewhere
 PASSED_OVER = (
@@ -122,7 +122,7 @@ def read_runs(places: Iterable[str | os.PathLike[str]]) -> tuple[list[FinishedRu
         for directory in (path if path.is_dir() else path.parent for path in directories):
             try:
                 runs.append(read_run(directory))
-            except (OSError, ValueError, KeyError, yaml.YAMLError) as error:
+            except (OSError, ValueError, KeyError) as error:
                 left_out.append(LeftOut(directory, str(error)))
     return _without_continued(runs, left_out)
 
@@ -135,12 +135,7 @@ def read_run(directory: Path) -> FinishedRun:
     ValueError, OSError
         What is missing or wrong, and what to do.
     """
-    try:
-        config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{directory / 'config.yaml'} is damaged: {' '.join(str(error).split())}") from error
-    if not isinstance(config, dict) or "batch_sampler" not in config:
-        raise ValueError("config.yaml is no config of a training run")
+    config = read_config(directory, ("batch_sampler",))
     if not (directory / FINISHED).exists():
         raise ValueError("did not finish; start its sweep again, which runs only what is not finished")
     scores = read_scores(directory)
@@ -171,7 +166,7 @@ def _parts(directory: Path, config: Mapping[str, Any]) -> tuple[Path, ...]:
         except (OSError, ValueError):  # it logged no composition
             break
         parts.insert(0, found[0])
-        config = yaml.safe_load((found[0] / "config.yaml").read_text(encoding="utf-8"))
+        config = read_config(found[0], ("batch_sampler",))
     return tuple(parts)
 
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import inspect
 import os
-import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
-from yaml import YAMLError
 
 from cellcohort.data import source_of
 from cellcohort.datasets.protocol import Samples
 from cellcohort.module import ContrastiveModule
-
-BUILT = ("data", "split", "module")  # the nodes of a config that are made again
+from cellcohort.runtime.checkpoints import read_checkpoint
+from cellcohort.runtime.stored_config import NEEDED as BUILT
+from cellcohort.runtime.stored_config import check_targets, made_by, read_config
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,9 @@ class LoadedRun:
     step: int
 
 
-def load_run(directory: str | os.PathLike[str], checkpoint: str = "last") -> LoadedRun:
+def load_run(
+    directory: str | os.PathLike[str], checkpoint: str = "last", packages: Sequence[str] = ()
+) -> LoadedRun:
     """Load a run as it was trained: its model, and its data split as they were.
 
     Parameters
@@ -55,14 +55,17 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last") -> Loa
     directory : path
         A run directory, as train.py prints it.
     checkpoint : str
-        Which of its ``checkpoints``, without ``.ckpt``: "last" or "best" (by val/loss).
+        Which of its ``checkpoints``, without ``.ckpt``: "last", "previous" or "best" (by val/loss).
+    packages : sequence of str
+        Packages besides this one whose functions and classes the run may name; a stored run is data, and names of
+        others are refused.
 
     Raises
     ------
     FileNotFoundError
         The directory holds no run, or no such checkpoint.
     ValueError
-        The checkpoint is cut off, or config, checkpoint and data do not fit together or to this version.
+        Config or checkpoint are damaged, name what is of another package, or do not fit together or to this version.
 
     Warns
     -----
@@ -75,15 +78,7 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last") -> Loa
         raise FileNotFoundError(
             f"{directory} holds no run: no config.yaml ({held}). Give what train.py printed as `run:`."
         )
-    try:
-        config = OmegaConf.load(directory / "config.yaml")
-    except YAMLError:
-        config = None
-    if not isinstance(config, DictConfig) or not all(name in config for name in BUILT):
-        raise ValueError(
-            f"{directory / 'config.yaml'} is not that of a training run, or is cut off: it needs "
-            f"{', '.join(BUILT)}. Train again, or restore it from where the run was copied."
-        )
+    config = DictConfig(read_config(directory))
     path = directory / "checkpoints" / f"{checkpoint}.ckpt"
     if not path.exists():
         there = sorted(file.stem for file in path.parent.glob("*.ckpt"))
@@ -91,14 +86,16 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last") -> Loa
             f"{directory} has no checkpoint {checkpoint!r}; it has {', '.join(there) or 'none'}. "
             + ("Choose one of these." if there else "The run ended before its first validation: train it again.")
         )
-    made_by = _check_version(config)
-    state, module = _module(path, made_by)
+    for name in BUILT:
+        check_targets(OmegaConf.to_container(config[name]), name, packages)
+    said = _check_version(config)
+    state, module = _module(path, said, packages)
     try:
         config.data._target_ = source_of(config.data._target_)
         training, validation = instantiate(config.split, instantiate(config.data).dataset())
     except Exception as error:
         error.add_note(
-            f"While reading the data of {directory} again ({made_by}). A relative data.path "
+            f"While reading the data of {directory} again ({said}). A relative data.path "
             f"({config.data.get('path')}) is sought from the directory that the training was started in."
         )
         raise
@@ -141,30 +138,26 @@ def _strangers(path: str, node: DictConfig) -> list[str]:
 
 
 def _check_version(config: DictConfig) -> str:
-    made_by, here = config.get("version") or "a version before 0.1.0", version("cellcohort")
-    said = f"made by cellcohort {made_by}; this is {here}"
+    said = f"the run was {made_by(config)}"
     if strangers := unknown(config):
         raise ValueError(
-            f"the run was {said}. Its config has what this version does not know: {', '.join(strangers)}. "
+            f"{said}. Its config has what this version does not know: {', '.join(strangers)}. "
             f"Load it with the version that made it."
         )
-    if made_by != here:
-        warnings.warn(f"the run was {said}; every option of its config is still known.", stacklevel=3)
+    if config.get("version") != version("cellcohort"):
+        warnings.warn(f"{said}; every option of its config is still known.", stacklevel=3)
     return said
 
 
-def _module(path: Path, made_by: str) -> tuple[dict[str, Any], ContrastiveModule]:
+def _module(path: Path, said: str, packages: Sequence[str]) -> tuple[dict[str, Any], ContrastiveModule]:
+    state = read_checkpoint(path)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        module = ContrastiveModule(**state["hyper_parameters"])
-        module.load_state_dict(state["state_dict"])
-    except (RuntimeError, EOFError, OSError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        others = sorted(file.stem for file in path.parent.glob("*.ckpt") if file != path)
+        return state, ContrastiveModule.from_state(state, packages).eval()
+    except (RuntimeError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} cannot be loaded: {str(error).splitlines()[0] if str(error) else type(error).__name__}. It is cut "
-            f"off, or of another model (the run was {made_by}). Other checkpoints: {', '.join(others) or 'none'}."
+            f"{path} is not of the model that this version makes of it: {str(error).splitlines()[0]} ({said}). Load it "
+            "with the version that made it."
         ) from error
-    return state, module.eval()
 
 
 def _warn_of_end(config: DictConfig, state: dict[str, Any], directory: Path) -> None:

@@ -27,10 +27,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cellcohort.runtime.distributed import Launch
+from cellcohort.runtime.stored_config import AXES_OF_0_1
 
 _PACKAGE = Path(__file__).parents[1]
 FULL_ERROR, OURS = "HYDRA_FULL_ERROR", "CELLCOHORT_EXPLAINS_ERRORS"
-AXES_OF_0_1 = {"experiment": "experiment_aware", "track": "track_capped"}  # their names in `sampler.axes`, and now
 
 
 def run_command(main: Callable[[], None], config_dir: Path) -> None:
