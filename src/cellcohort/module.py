@@ -25,7 +25,8 @@ NTXENT = {"_target_": "cellcohort.objectives.NTXent"}
 class ContrastiveModule(lightning.LightningModule):
     """Train an encoder so that a cell's two views are close and other cells are far.
 
-    Everything a checkpoint needs to be loaded again, by :meth:`load_from_checkpoint`, is in it: the arguments below, save `views`, and the standardisation of the inputs.
+    Everything a checkpoint needs to be loaded again, by :meth:`load_from_checkpoint`, is in it:
+    the arguments below, save `views`, and the standardisation of the inputs.
 
     Parameters
     ----------

@@ -17,7 +17,18 @@ from cellcohort.runtime.stored_config import read_config
 
 # neither what a run learns from nor how; "seed" is the pairing, "sampler" and "reading" are repeated elsewhere
 PASSED_OVER = (
-    *("seed", "run_name", "resume", "recipe", "sweep", "logger", "sampler", "reading", "loader.num_workers"),
+    *(
+        "seed",
+        "run_name",
+        "resume",
+        "continues",
+        "recipe",
+        "sweep",
+        "logger",
+        "sampler",
+        "reading",
+        "loader.num_workers",
+    ),
     *("callbacks.composition", "callbacks.last"),
     "evaluation._target_",
     *("batch_sampler.axes", "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.log_every_n_steps"),

@@ -45,9 +45,7 @@ class LoadedRun:
     step: int
 
 
-def load_run(
-    directory: str | os.PathLike[str], checkpoint: str = "last", packages: Sequence[str] = ()
-) -> LoadedRun:
+def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packages: Sequence[str] = ()) -> LoadedRun:
     """Load a run as it was trained: its model, and its data split as they were.
 
     Parameters

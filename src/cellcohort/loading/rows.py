@@ -13,6 +13,7 @@ from torch.utils.data import default_convert
 
 from cellcohort.datasets.protocol import Samples
 from cellcohort.messages import changes
+from cellcohort.runtime.signals import leave_process_group
 
 __all__ = ["BatchLoader", "make_loader"]
 
@@ -158,7 +159,7 @@ def make_loader(
         batch_sampler=batch_sampler,
         num_workers=num_workers,
         collate_fn=default_convert,  # what the dataset makes of a list of positions is a batch already
-        worker_init_fn=None,
+        worker_init_fn=leave_process_group,  # the main process ends its workers, after the step in hand
         generator=torch.Generator(),  # MONAI and torch draw from it; the global one stays as it was
         **workers,
     )

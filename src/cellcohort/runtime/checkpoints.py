@@ -6,6 +6,7 @@ import hashlib
 import os
 import pickle
 import shutil
+import signal
 import warnings
 import zipfile
 from pathlib import Path
@@ -18,6 +19,7 @@ from lightning.pytorch.callbacks import Checkpoint
 
 from cellcohort.files import whole
 from cellcohort.messages import whole_number
+from cellcohort.runtime import signals
 from cellcohort.runtime.distributed import Launch
 
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
@@ -109,7 +111,7 @@ def check_digest(path: Path) -> None:
 
 
 def newest_whole(directory: Path) -> Path | None:
-    """The newest checkpoint of a folder that is whole, ``last.ckpt`` before ``previous.ckpt``; None if there is none."""
+    """The newest checkpoint of a folder that is whole: ``last.ckpt``, ``previous.ckpt``, or None."""
     return next((path for path in (directory / LAST, directory / PREVIOUS) if _is_whole(path)), None)
 
 
@@ -159,11 +161,85 @@ def _is_whole(path: Path) -> bool:
 
 def _others(path: Path) -> str:
     """The checkpoints beside one that cannot be loaded, and what to do."""
-    there = sorted((file for file in path.parent.glob("*.ckpt") if file != path), key=lambda file: file.name != PREVIOUS)
+    there = sorted(
+        (file for file in path.parent.glob("*.ckpt") if file != path), key=lambda file: file.name != PREVIOUS
+    )
     good = [str(file) for file in there if _is_whole(file)]
     if not good:
         return "There is no other checkpoint beside it: train again, or restore the file from a copy."
     return f"Use another checkpoint of the run: {', '.join(good)}."
+
+
+class StopOnSignal(lightning.Callback):
+    """Stop a training on SIGTERM or SIGINT, all ranks after the same step.
+
+    A rank that received the signal tells the others by the store of their launch to stop after the next step of the
+    optimizer. No rank can end that step before all have begun it, so that all see it in time.
+
+    Attributes
+    ----------
+    stopping : bool
+        Whether the training stops before its next batch.
+    """
+
+    stopping = False
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Let signals wait for the end of the step in hand; Lightning has put a handler of its own in place before."""
+        self.stopping, self._launch, self._step = False, Launch.here(), trainer.global_step
+        signals.handle()
+        signals.defer(True)
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Decide after a step of the optimizer."""
+        if trainer.global_step != self._step:
+            self._step = trainer.global_step
+            self._decide()
+
+    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Decide after a validation, too, where no other rank need agree."""
+        if not trainer.sanity_checking and self._launch.world_size == 1:
+            self._decide()
+
+    def on_train_batch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Stop here, where the step before is saved and logged."""
+        self.stop_if_decided()
+
+    def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Stop here, unless the epoch is over, whose end is saved after the validation."""
+        if not trainer.sanity_checking and not trainer.is_last_batch:
+            self.stop_if_decided()
+
+    def teardown(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
+        """Let signals stop at once from here on."""
+        signals.defer(False)
+
+    def on_fit_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Stop after the last step, too."""
+        signals.raise_if_received()
+
+    def on_exception(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
+    ) -> None:
+        """Let signals stop at once from here on."""
+        signals.defer(False)
+
+    def stop_if_decided(self) -> None:
+        """Stop, if that was decided."""
+        if self.stopping:
+            raise signals.Stopped(signals.received() or signal.SIGTERM)
+
+    def _decide(self) -> None:
+        number = signals.received()
+        if self._launch.world_size == 1:
+            self.stopping = number is not None
+        else:
+            last = self._launch.last_step(None if number is None else self._step + 1)
+            self.stopping = last is not None and self._step >= last
 
 
 class LastCheckpoint(Checkpoint):
@@ -200,15 +276,23 @@ class LastCheckpoint(Checkpoint):
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save within an epoch where that was asked; where ``max_steps`` ends the run, too."""
+        """Save within an epoch where that was asked or a signal stops the run; where ``max_steps`` ends it, too."""
         every, step = self.every_n_train_steps, trainer.global_step
-        if not trainer.is_last_batch and (step == trainer.max_steps or (every and step % every == 0)):
+        due = step == trainer.max_steps or (every and step % every == 0)
+        if not trainer.is_last_batch and (due or _stopping(trainer)):
+            self.save(trainer)
+
+    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Save within an epoch where a signal came during the validation."""
+        if not trainer.sanity_checking and not trainer.is_last_batch and _stopping(trainer):
             self.save(trainer)
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Save at the end of an epoch."""
-        if (trainer.current_epoch + 1) % self.every_n_epochs == 0:
+        """Save at the end of an epoch, and stop there where a signal came."""
+        if (trainer.current_epoch + 1) % self.every_n_epochs == 0 or _stopping(trainer):
             self.save(trainer)
+        for callback in _stops(trainer):
+            callback.stop_if_decided()
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Save what the run ends with."""
@@ -230,9 +314,17 @@ class LastCheckpoint(Checkpoint):
                         os.link(last, beside)
                     except OSError:  # a file system without hard links
                         shutil.copyfile(last, beside)
-            trainer.save_checkpoint(last)
+            trainer.save_checkpoint(last, weights_only=False)
             self._saved = trainer.global_step
         return last
+
+
+def _stops(trainer: lightning.Trainer) -> list[StopOnSignal]:
+    return [callback for callback in trainer.callbacks if isinstance(callback, StopOnSignal)]  # type: ignore[attr-defined]
+
+
+def _stopping(trainer: lightning.Trainer) -> bool:
+    return any(callback.stopping for callback in _stops(trainer))
 
 
 def check_checkpoint(path: str, max_epochs: int | None) -> None:
@@ -281,4 +373,3 @@ def check_checkpoint(path: str, max_epochs: int | None) -> None:
             "(trainer.max_epochs) or save by steps (callbacks.last.every_n_train_steps=100).",
             stacklevel=2,
         )
-

@@ -26,6 +26,7 @@ from hydra.errors import (
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cellcohort.runtime import signals
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.stored_config import AXES_OF_0_1
 
@@ -53,9 +54,13 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             f"a sweep starts its jobs itself, but torchrun started {launch.world_size} processes. "
             f"Let the sweep start each job by torchrun: {shlex.join(['python', *own])}"
         )
-    with _errors_raised() as full, _plain_warnings():
+    with _errors_raised() as full, _plain_warnings(), signals.stoppable():
         try:
             main()
+        except signals.Stopped as stopped:
+            if launch.rank == 0:
+                print(f"{stopped}. {stopped.how_to_go_on}", file=sys.stderr, flush=True)
+            raise
         except Exception as error:
             said = explain(error, config_dir)
             _tell_torchrun(said or f"{type(error).__name__}: {error}")

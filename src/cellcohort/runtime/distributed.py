@@ -37,14 +37,37 @@ class Launch:
             return cls()
         return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
-    def agree(self, value: Callable[[], str]) -> str:
-        """What `value` gives on rank 0, told to every rank; all ranks must call this equally often."""
-        if self.world_size == 1:
+    @property
+    def restarts(self) -> int:
+        """How often torchrun or SLURM started this launch again after it was stopped or had failed."""
+        return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+
+    def agree(self, value: Callable[[], str], keep: str = "") -> str:
+        """What `value` gives on rank 0, told to every rank; all ranks must call this equally often.
+
+        Parameters
+        ----------
+        value : callable
+        keep : str
+            A name under which it is kept, so that a launch that torchrun restarts finds the same value.
+        """
+        if "TORCHELASTIC_RUN_ID" not in os.environ or (self.world_size == 1 and not keep):
             return value()
-        key = f"cellcohort/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_agreements)}"
-        if self.rank == 0:
+        key = f"cellcohort/{keep or self._start}/{next(_agreements)}"
+        if self.rank == 0 and not (keep and _store().check([key])):
             _store().set(key, value())
         return str(_store().get(key).decode())
+
+    def last_step(self, step: int | None) -> int | None:
+        """The step after which all ranks stop, if one of them said so; `step` is what this one says, if it does."""
+        key = f"cellcohort/{self._start}/stop"
+        if step is not None and not _store().check([key]):
+            _store().set(key, str(step))
+        return int(_store().get(key).decode()) if _store().check([key]) else None
+
+    @property
+    def _start(self) -> str:
+        return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 @cache

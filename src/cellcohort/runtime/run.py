@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import re
 import secrets
+import shlex
 import sys
 import traceback
 import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import datetime
 from importlib.metadata import version
 from inspect import signature
@@ -16,11 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from hydra.utils import get_object, instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from cellcohort.runtime import signals
 from cellcohort.runtime.cli import refuse_unread
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.wandb import finish_wandb, wandb_mode
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 
 FINISHED = "finished"  # file in a run directory whose job came to its end; holds the digest of its options
+STOPPED = "stopped"  # file in a run directory whose job a signal stopped; holds how to go on
+OF_THE_LAUNCH = ("resume", "continues", "run_name", "trainer.devices", "trainer.num_nodes")  # may differ in a restart
 
 
 def digest(config: DictConfig) -> str:
@@ -51,22 +56,35 @@ def strategy(axes: Mapping[str, Any]) -> str:
     return "-".join(sorted(SHORT.get(name, name) for name in axes)) or "random"
 
 
-def set_aside(directory: Path) -> None:
-    """Move what a job left unfinished to ``unfinished/`` beside its directory, so that it can be done again there."""
+def set_aside(directory: Path) -> Path:
+    """Move what a job left unfinished to ``unfinished/`` beside its directory, so that it can be done again there.
+
+    Returns
+    -------
+    pathlib.Path
+        Where it is now.
+    """
     aside = directory.parent / "unfinished"
     aside.mkdir(exist_ok=True)
-    before = sum(path.name.rpartition("-")[0] == directory.name for path in aside.iterdir())
-    directory.rename(aside / f"{directory.name}-{before + 1}")
+    place = aside / f"{directory.name}-{len(_set_aside_before(directory)) + 1}"
+    directory.rename(place)
+    return place
 
 
-def requeued() -> bool:
-    """Whether this is a job of a sweep that SLURM stopped, as it does to let others go first, and now begins again."""
-    return HydraConfig.get().mode == RunMode.MULTIRUN and int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+def _set_aside_before(directory: Path) -> list[Path]:
+    """What earlier starts of a job left, the newest last."""
+    aside = directory.parent / "unfinished"
+    every = aside.iterdir() if aside.is_dir() else ()
+    own = [path for path in every if path.name.rpartition("-")[0] == directory.name]
+    return sorted(own, key=lambda path: int(path.name.rpartition("-")[2]))
 
 
 def stamp() -> str:
-    """A name that no other launch has and all ranks of this one share: ``<day>/<time>-<four characters>``."""
-    return Launch.here().agree(lambda: f"{datetime.now():%Y-%m-%d/%H-%M-%S}-{secrets.token_hex(2)}")
+    """A name that no other launch has and all ranks of this one share: ``<day>/<time>-<four characters>``.
+
+    A launch that torchrun restarts has the name of its first start.
+    """
+    return Launch.here().agree(lambda: f"{datetime.now():%Y-%m-%d/%H-%M-%S}-{secrets.token_hex(2)}", keep="stamp")
 
 
 OmegaConf.register_new_resolver("strategy", strategy, replace=True)
@@ -81,8 +99,10 @@ class Run:
     Entering it writes ``config.yaml``, resolved, into the run directory. Leaving it finishes the W&B
     run with the right exit code, ends the process group and, if all went well, leaves the file
     ``finished`` and prints ``run: <directory>``; an error is kept in ``error-rank<rank>.txt``. Nothing
-    is left over, so that jobs can follow each other in one process. A job of a sweep that SLURM stopped
-    and begins again moves what it left to ``unfinished/`` of the sweep.
+    is left over, so that jobs can follow each other in one process.
+
+    A launch that torchrun or SLURM starts again, and a job of a sweep that a signal stopped, moves what the
+    start before left to ``unfinished/`` beside its directory and goes on from the newest checkpoint there.
 
     Parameters
     ----------
@@ -118,19 +138,41 @@ class Run:
         self._config, self._digest = config, digest(config)  # here, since making objects resolves some of the config
 
     def __enter__(self) -> Run:
-        if self.rank == 0:
-            if requeued() and not (self.directory / FINISHED).exists() and (self.directory / "config.yaml").exists():
-                set_aside(self.directory)
-                self.directory.mkdir()
-            try:
-                with open(self.directory / "config.yaml", "x", encoding="utf-8") as file:
-                    file.write(OmegaConf.to_yaml(self._config, resolve=True))
-            except FileExistsError:
-                raise ValueError(
-                    f"{self.directory} holds a run already; choose another hydra.run.dir, or leave it out: then every "
-                    "run has a directory of its own."
-                ) from None
+        with ExitStack() as stack:
+            stack.enter_context(signals.stoppable(forget=False))  # a worker of a sweep has no handlers yet
+            resume = Launch.here().agree(self._begin)
+            if resume:
+                self._config.resume = resume
+            self._stack = stack.pop_all()
         return self
+
+    def _begin(self) -> str:
+        """Write the config into the directory, on rank 0; gives the checkpoint that the run goes on from, or "" ."""
+        launch, config = Launch.here(), self._config
+        if launch.restarts and _unfinished_run(self.directory) and _same_options(self.directory, config):
+            set_aside(self.directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        before = _set_aside_before(self.directory)[-1:]
+        if before and (launch.restarts or (before[0] / STOPPED).exists()) and _same_options(before[0], config):
+            from cellcohort.runtime.checkpoints import newest_whole  # here, since it imports torch
+
+            if newest := newest_whole(before[0] / "checkpoints"):
+                config.resume = str(newest)
+                print(f"{self.directory} was begun before and goes on from {newest}.", flush=True)
+            else:  # it may itself have gone on from another
+                config.resume = _stored(before[0]).get("resume")
+        if config.get("resume"):
+            with open_dict(config):
+                config.continues = _continued(Path(config.resume))
+        try:
+            with open(self.directory / "config.yaml", "x", encoding="utf-8") as file:
+                file.write(OmegaConf.to_yaml(config, resolve=True))
+        except FileExistsError:
+            raise ValueError(
+                f"{self.directory} holds a run already; choose another hydra.run.dir, or leave it out: then every "
+                "run has a directory of its own."
+            ) from None
+        return str(config.get("resume") or "")
 
     def loggers(self) -> list[Logger]:
         """Make the CSV logger, which writes ``metrics.csv``, and those of the config's `logger` group.
@@ -159,10 +201,11 @@ class Run:
         """
         from lightning.pytorch.callbacks import ProgressBar  # here, since a preview needs no Lightning
 
+        from cellcohort.runtime.checkpoints import StopOnSignal
         from cellcohort.runtime.progress import EpochProgress
 
         offered = {"sampler": sampler, "run_dir": self.directory, "dirpath": self.directory / "checkpoints"}
-        made: list[Callback] = []
+        made: list[Callback] = [StopOnSignal()]
         for node in self._config.callbacks.values():
             taken = signature(get_object(node._target_)).parameters
             made.append(instantiate(node, **{name: value for name, value in offered.items() if name in taken}))
@@ -172,16 +215,85 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        finish_wandb(exit_code=int(kind is not None))
+        code = 128 + error.signal if isinstance(error, signals.Stopped) else int(kind is not None)
+        finish_wandb(exit_code=code)
         alone = self.world_size == 1
         distributed = sys.modules.get("torch.distributed")  # not imported by a job that trains nothing
         if distributed and distributed.is_available() and distributed.is_initialized() and (kind is None or alone):
             distributed.destroy_process_group()  # after an error, other ranks may still wait for this one: just leave
-        if error is not None:
+        self._stack.close()
+        if isinstance(error, signals.Stopped):
+            self._leave(error)
+        elif error is not None:
             text = "".join(traceback.format_exception(error))
             kept = self.directory / f"error-rank{self.rank}.txt"
-            kept.write_text(text, encoding="utf-8")
-            error.add_note(f"traceback: {kept}")
+            try:
+                kept.write_text(text, encoding="utf-8")
+                error.add_note(f"traceback: {kept}")
+            except OSError as worse:  # a full disk, which may be the error itself
+                error.add_note(f"The traceback was not kept: {worse.strerror}. HYDRA_FULL_ERROR=1 prints it.")
         elif self.rank == 0:
             (self.directory / FINISHED).write_text(self._digest, encoding="utf-8")
             print(f"run: {self.directory}", flush=True)
+
+    def _leave(self, stopped: signals.Stopped) -> None:
+        """Tell how to go on after a signal; a worker of a sweep, whose process lives on, ends its job with an error."""
+        last = self.directory / "checkpoints" / "last.ckpt"
+        if last.exists():
+            stopped.how_to_go_on = f"To go on: {command(resume=last)}"
+        if self.rank == 0:
+            (self.directory / STOPPED).write_text(stopped.how_to_go_on, encoding="utf-8")
+        if not signals.handled():
+            raise RuntimeError(f"{stopped}. {stopped.how_to_go_on}") from None
+
+
+def command(**options: Any) -> str:
+    """The command that was typed, with other values of some options and no run directory of its own."""
+    leave = ("hydra.run.dir=", *(f"{name}=" for name in options))
+    typed = [argument for argument in sys.argv if not argument.startswith(leave)]
+    n = Launch.here().world_size
+    start = ["torchrun", "--standalone", f"--nproc-per-node={n}"] if n > 1 else ["python"]
+    return shlex.join([*start, *typed, *(f"{name}={quoted(value)}" for name, value in options.items())])
+
+
+def quoted(value: Any) -> str:
+    """A value as Hydra reads it from a command line, in quotes where it needs them."""
+    text = str(value)
+    if re.fullmatch(r"[A-Za-z0-9_./@?|-]+", text):
+        return text
+    # Hydra reads a backslash as it is, save before a quote
+    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
+
+
+def _unfinished_run(directory: Path) -> bool:
+    return (directory / "config.yaml").exists() and not (directory / FINISHED).exists()
+
+
+def _stored(directory: Path) -> dict[str, Any]:
+    return yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+
+
+def _same_options(directory: Path, config: DictConfig) -> bool:
+    """Whether the run of a directory has the options of this one, save those that a restart may change."""
+    try:
+        before = DictConfig(_stored(directory))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    now = DictConfig(OmegaConf.to_container(config, resolve=True))
+    for key in OF_THE_LAUNCH:
+        for each in (before, now):
+            OmegaConf.update(each, key, None, force_add=True)
+    return bool(before == now)
+
+
+def _continued(checkpoint: Path) -> dict[str, Any]:
+    """Of which run a run is the rest: its name, the id of its W&B run, and the step that it goes on from."""
+    from cellcohort.runtime.checkpoints import read_checkpoint  # here, since it imports torch
+
+    run = checkpoint.absolute().parents[1]
+    ids = [path.name.rpartition("-")[2] for path in sorted(run.glob("wandb/*run-*-*")) if path.is_dir()]
+    return {
+        "run": run.name,
+        "wandb": ids[-1] if ids else None,
+        "step": int(read_checkpoint(checkpoint)["global_step"]),
+    }

@@ -1,4 +1,4 @@
-"""The config of a stored run, read as data: translated into today's names, and made into objects of known packages only."""
+"""The config of a stored run, read as data: in the names of this version, and made into objects of known packages."""
 
 from __future__ import annotations
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException, ConfigCompositionException
-from omegaconf import OmegaConf, open_dict
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
 
-from cellcohort.files import locked
+from cellcohort.files import fingerprint, locked
 from cellcohort.messages import listed, several
-from cellcohort.runtime.run import FINISHED, digest, set_aside
+from cellcohort.runtime import signals
+from cellcohort.runtime.run import FINISHED, command, digest, set_aside
 
 NAMED_ANYWAY = ("sampler", "seed", "run_name")  # a run name tells them without being asked
+LONGEST_VALUE, LONGEST_NAME = 40, 150  # characters; a file name has 255 bytes at most, and others are made of it
 
 
 class Job(NamedTuple):  # no dataclass: Hydra runs this module without entering it in sys.modules
@@ -32,15 +36,15 @@ class Job(NamedTuple):  # no dataclass: Hydra runs this module without entering 
     digest: str
 
 
-class ResumableSweeper(BasicSweeper):
-    """Hydra's own sweeper (all combinations of choices), over a sweep directory that can be gone on with.
+class ResumableSweeper(Sweeper):
+    """All combinations of choices, as Hydra's own sweeper takes them, over a directory that can be gone on with.
 
     Jobs are called by their run name and the options that vary, and their directories likewise.
     Started again with the same ``hydra.sweep.dir``, a sweep skips the jobs that are finished there,
     whatever their place in it; what another start left unfinished is moved to ``unfinished/`` and
     done again. All jobs are one W&B group, by ``WANDB_RUN_GROUP`` unless that is set. A job that
-    fails does not keep others from running; at the end all that failed are named and the exit code
-    is 1.
+    fails does not keep others from running, unless the first two fail for one cause; at the end all that
+    failed are named and the exit code is 1. A signal stops the job in hand, and no other begins.
 
     Parameters
     ----------
@@ -49,7 +53,17 @@ class ResumableSweeper(BasicSweeper):
     """
 
     def __init__(self, params: Mapping[str, Any] | None = None) -> None:
-        super().__init__(max_batch_size=None, params=dict(params or {}))
+        self.params = dict(params or {})
+        self.config: Any = None
+        self.launcher: Any = None
+        self.hydra_context: Any = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Take what Hydra gives, and make the launcher."""
+        self.hydra_context, self.config = hydra_context, config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run the jobs that are not finished.
@@ -58,14 +72,13 @@ class ResumableSweeper(BasicSweeper):
         ------
         CompactHydraException
             Jobs failed; jobs would share a directory, or have one that holds a finished job of other options;
-            finished jobs ran in another number of processes; or the sweep is running already.
+            finished jobs ran in another number of processes; the launcher would start each job several times; or
+            the sweep is running already.
         """
-        if self.config is None or self.hydra_context is None or self.launcher is None:
-            raise RuntimeError("a sweeper needs setup() before sweep().")
+        _refuse_several_tasks(self.config)
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
-        (choices,) = self.split_arguments(overrides, None)
-        jobs = self._jobs(choices)
+        params = [f"{key}={value}" for key, value in self.params.items()]
+        jobs = self._jobs(combinations(parser.parse_overrides([*params, *arguments])))
         directory = Path(self.config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)
         with _alone(directory), _wandb_group(directory.name):
@@ -77,23 +90,28 @@ class ResumableSweeper(BasicSweeper):
             )
             if not waiting:
                 return []
-            results, failed = launched(self.launcher, waiting, directory)
+            try:
+                results, failed = _until_one_cause(self.launcher, waiting, directory)
+            except signals.Stopped as stopped:
+                stopped.how_to_go_on = f"To go on: {command(**{'hydra.sweep.dir': directory})}"
+                raise
         if failed:
-            raise CompactHydraException(_report(failed, directory, len(waiting)))
+            raise CompactHydraException(_report(failed, directory, len(waiting), max(len(results), len(failed))))
         return [results]
 
     def _jobs(self, choices: Sequence[Sequence[str]]) -> list[Job]:
         """Name the jobs; this composes their configs, so that a wrong option is told before anything runs."""
-        loader = self.hydra_context.config_loader  # type: ignore[union-attr]
+        loader = self.hydra_context.config_loader
         told = [dict(override.split("=", 1) for override in choice) for choice in choices]
         varying = [key for key in told[0] if len({each[key] for each in told}) > 1 and key not in NAMED_ANYWAY]
         jobs: list[Job] = []
         for choice, values in zip(choices, told, strict=True):
             try:
-                config = loader.load_sweep_config(self.config, list(choice))  # type: ignore[arg-type]
+                config = loader.load_sweep_config(self.config, list(choice))
             except Exception as error:
                 raise ConfigCompositionException(str(error)) from error.__cause__ or error
-            name = "-".join([config.run_name, *(f"{key.split('.')[-1]}{_safe(values[key])}" for key in varying)])
+            parts = [config.run_name, *(f"{key.split('.')[-1]}{_safe(values[key])}" for key in varying)]
+            name = _short("-".join(parts), LONGEST_NAME)
             with open_dict(config):
                 del config["hydra"]
             own = [*(override for override in choice if not override.startswith("run_name=")), f"run_name={name}"]
@@ -105,6 +123,71 @@ class ResumableSweeper(BasicSweeper):
                 "run_name what tells them apart, such as 'run_name=${strategy:${sampler}}-s${seed}-again'."
             )
         return jobs
+
+
+def combinations(overrides: Sequence[Override]) -> list[list[str]]:
+    """Every combination of the choices of a command line, each as a list of overrides.
+
+    Raises
+    ------
+    CompactHydraException
+        An option is an interval, which has no list of values.
+    """
+    choices: dict[str, list[str]] = {}
+    for override in overrides:
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [f"{key}={override.get_value_element_as_str()}"]
+        elif override.is_discrete_sweep():
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            raise CompactHydraException(
+                f"{override.input_line} is an interval; give the values to sweep over: {key}=<value>,<value>."
+            )
+    return [list(each) for each in itertools.product(*choices.values())]
+
+
+def _refuse_several_tasks(config: DictConfig) -> None:
+    """Refuse a launcher that would start each job several times, all in one directory."""
+    nodes, tasks = (OmegaConf.select(config, f"hydra.launcher.{name}") or 1 for name in ("nodes", "tasks_per_node"))
+    if nodes * tasks > 1:
+        raise CompactHydraException(
+            f"hydra.launcher.nodes={nodes} and hydra.launcher.tasks_per_node={tasks} would start each job "
+            f"{nodes * tasks} times in one directory, and not as the ranks of one training. Leave both at 1; for a "
+            f"training in {tasks} processes use hydra/launcher=torchrun hydra.launcher.nproc_per_node={tasks}."
+        )
+
+
+def _until_one_cause(
+    launcher: Any, jobs: Sequence[Job], directory: Path
+) -> tuple[list[JobReturn], dict[str, BaseException]]:  # fmt: skip
+    """Run jobs; where they run one after the other, not those after two that failed for one cause."""
+    beside = any(name in type(launcher).__module__ for name in ("joblib", "submitit"))
+    groups = [jobs] if beside or len(jobs) < 3 else [jobs[:1], jobs[1:2], jobs[2:]]
+    results: list[JobReturn] = []
+    failed: dict[str, BaseException] = {}
+    for group in groups:
+        done, worse = launched(launcher, group, directory)
+        results, failed = results + done, failed | worse
+        if group is not groups[0] and len(failed) == 2 and len(_causes(failed, directory)) == 1:
+            break
+    return results, failed
+
+
+@contextmanager
+def _signals_forwarded(launcher: Any) -> Iterator[None]:
+    """Let processes that a launcher started save what they do when a signal stops the sweep, and wait for them."""
+    waits = any(name in type(launcher).__module__ for name in ("joblib", "cellcohort_sweeps"))
+    with signals.deferred(_to_children) if waits else nullcontext():
+        yield
+
+
+def _to_children(number: int) -> None:
+    import psutil  # here, since Hydra reads this file at every start
+
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            child.send_signal(number)
 
 
 def launched(
@@ -124,7 +207,7 @@ def launched(
     results: list[JobReturn] = []
     failed: dict[str, BaseException] = {}
     try:
-        with _lost_jobs_returned():
+        with _lost_jobs_returned(), _signals_forwarded(launcher):
             results = list(launcher.launch([job.overrides for job in jobs], initial_job_idx=0))
     except Exception as error:
         begun = [job for job in jobs if (directory / job.name / "config.yaml").exists()]
@@ -172,8 +255,13 @@ def _lost_jobs_returned() -> Iterator[None]:
 
 
 def _safe(value: str) -> str:
-    """A value without what a file name or a command line would stumble over."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "_", value).strip("_")
+    """A value as a part of a file name and of a command line; a long one is cut, and told from others by a digest."""
+    return _short(re.sub(r"[^A-Za-z0-9.+-]+", "_", value).strip("_"), LONGEST_VALUE, value)
+
+
+def _short(name: str, longest: int, of: str = "") -> str:
+    """A name that is cut to a length, with a digest of `of`, or of itself, where it is longer."""
+    return name if len(name) <= longest else f"{name[: longest - 9]}_{fingerprint((of or name).encode(), digits=8)}"
 
 
 def _unfinished(jobs: Sequence[Job], directory: Path, world_size: int) -> list[Job]:
@@ -236,12 +324,34 @@ def _wandb_group(name: str) -> Iterator[None]:
             del os.environ["WANDB_RUN_GROUP"]
 
 
-def _report(failed: Mapping[str, BaseException], directory: Path, n_jobs: int) -> str:
+def _causes(failed: Mapping[str, BaseException], directory: Path) -> dict[str, list[str]]:
+    """The jobs that failed by what they failed for: the error, and the end of the first traceback that was kept."""
+    found: dict[str, list[str]] = {}
+    for name, error in failed.items():
+        end = ""
+        if kept := _tracebacks(directory / name):
+            end = kept[0].read_text(encoding="utf-8").rstrip().rpartition("\n")[2]
+        found.setdefault(f"{_said(error)} {end}".replace(name, "<job>"), []).append(name)
+    return found
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _tracebacks(directory: Path) -> list[Path]:
+    """The tracebacks that the ranks of a job kept, the first, which is the cause, before others."""
+    return sorted(directory.glob("error-rank*.txt"), key=os.path.getmtime)
+
+
+def _report(failed: Mapping[str, BaseException], directory: Path, n_jobs: int, n_run: int) -> str:
+    rest = f" The other {several(n_jobs - n_run, 'job')} were not started." if n_run < n_jobs else ""
+    if len(failed) > 1 and len(failed) == n_run and len(_causes(failed, directory)) == 1:
+        name, error = next(iter(failed.items()))
+        lines = [f"all {several(n_run, 'job')} that were run failed for one cause.{rest}", f"  {_said(error)}"]
+        return "\n".join([*lines, *(f"    traceback: {kept}" for kept in _tracebacks(directory / name)[:1])])
     lines = [f"{len(failed)} of {several(n_jobs, 'job')} failed:"]
     for name, error in failed.items():
-        kept = sorted((directory / name).glob("error-rank*.txt"), key=os.path.getmtime)  # the first is the cause
-        said = f"  {name}: {type(error).__name__}: {' '.join(str(error).split())}"
-        lines.append(said + (f"\n    traceback: {kept[0]}" if kept else ""))
-    again = [argument for argument in sys.argv if not argument.startswith("hydra.sweep.dir=")]
-    command = shlex.join(["python", *again, f"hydra.sweep.dir={directory}"])
-    return "\n".join([*lines, f"To run only these again: {command}"])
+        lines.append(f"  {name}: {_said(error)}")
+        lines += [f"    traceback: {kept}" for kept in _tracebacks(directory / name)[:1]]
+    return "\n".join([*lines, f"To run only these again: {command(**{'hydra.sweep.dir': directory})}"])

@@ -14,6 +14,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from cellcohort.runtime import signals
+from cellcohort.runtime.run import quoted
+
 OF_THE_SWEEP = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep", "hydra.mode")
 
 
@@ -68,7 +71,11 @@ class TorchrunLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
         """Run the jobs; a job whose processes end with an error is returned as failed."""
         setup_globals()
-        return [self._run(list(overrides), initial_job_idx + i) for i, overrides in enumerate(job_overrides)]
+        results = []
+        for i, overrides in enumerate(job_overrides):
+            if signals.received() is None:
+                results.append(self._run(list(overrides), initial_job_idx + i))
+        return results
 
     def _run(self, overrides: list[str], number: int) -> JobReturn:
         config = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
@@ -78,8 +85,8 @@ class TorchrunLauncher(Launcher):
         mine = [override for override in config.hydra.overrides.hydra if not override.startswith(OF_THE_SWEEP)]
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += [f"--nproc-per-node={self.nproc_per_node}", sys.argv[0], *config.hydra.overrides.task, *mine]
-        quoted = str(directory).replace("\\", "\\\\").replace("'", "\\'")
-        code = subprocess.run([*command, f"hydra.run.dir='{quoted}'", "hydra.mode=RUN"]).returncode
+        command += [f"hydra.run.dir={quoted(directory)}", "hydra.mode=RUN"]
+        code = subprocess.run(command, start_new_session=True).returncode  # Ctrl-C reaches it by the sweeper alone
         result = JobReturn(list(config.hydra.overrides.task), config, status=JobStatus.COMPLETED)
         if code:
             result.status = JobStatus.FAILED
