@@ -17,7 +17,7 @@ from cellcohort.sampling import ShortfallWarning
 
 @hydra.main(config_path="../conf", config_name="preview", version_base="1.3")
 def main(config: DictConfig) -> None:
-    with Run(config) as run:
+    with Run(config, used=("data", "split", "sampler", "batch_sampler")) as run:
         if run.world_size > 1:
             raise ValueError(f"a preview is one process; instead of torchrun, say world_size={run.world_size}.")
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from numbers import Integral
 from typing import Any
-
-import numpy as np
 
 
 def listed(names: Iterable[Any], most: int = 20, show: Callable[[Any], str] = str, separator: str = ", ") -> str:
@@ -120,6 +119,6 @@ def whole_number(option: str, value: Any, least: int) -> int:
     ValueError
         It is something else, or below `least`.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{option}={value!r} is out of range; it is a whole number >= {least}.")
     return int(value)

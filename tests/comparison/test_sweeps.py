@@ -89,9 +89,44 @@ def test_a_failed_job_is_named_does_not_stop_others_and_is_done_again(
     with pytest.raises(SystemExit):
         sweep("sampler=random,temporal", wrong)
     said = capsys.readouterr().err
-    assert "2 of 2 jobs failed" in said and times(tmp_path / "sweep") == good
+    assert "all 2 jobs that were run failed for one cause." in said and said.count("TypeError: ") == 1
+    assert "hydra.sweep.dir" not in said and times(tmp_path / "sweep") == good
     aside = {path.name for path in (tmp_path / "sweep" / "unfinished").iterdir()}
     assert aside == {"random-s0-gradient_clip_valwrong-1", "temporal-s0-gradient_clip_valwrong-1"}
+
+
+def test_a_sweep_whose_first_jobs_fail_for_one_cause_stops_and_states_it_once(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        sweep("sampler=random,temporal", "seed=0,1", "data.columns.condition=no_such", "data=tracks")
+    said = capsys.readouterr().err
+    assert stop.value.code == 1
+    assert "all 2 jobs that were run failed for one cause. The other 2 jobs were not started." in said
+    assert said.count("no_such") <= 1 and "To run only these again" not in said
+    assert {path.name for path in (tmp_path / "sweep").glob("*/")} == {"random-s0", "random-s1"}
+
+
+def test_long_values_make_short_names_that_differ_and_the_config_keeps_the_value(
+    sweep: Callable[..., Path], tmp_path: Path
+) -> None:
+    ratios = ["{" + ",".join(f"no_compound_{i}:{1 + i * k}" for i in range(30)) + "}" for k in (0, 1)]
+    with pytest.raises(SystemExit):  # there are no such conditions
+        sweep("sampler=condition", f"sampler.condition.ratio={','.join(ratios)}")
+    found = {file.parent.name: yaml.safe_load(file.read_text()) for file in (tmp_path / "sweep").glob("*/config.yaml")}
+    assert len(found) == 2 and max(map(len, found)) < 100
+    assert all(len(config["sampler"]["condition"]["ratio"]) == 30 for config in found.values())
+
+
+@pytest.mark.parametrize(("option", "times_"), [("tasks_per_node=2", 2), ("nodes=4", 4)])
+def test_tasks_that_are_no_ranks_are_refused_before_anything_runs(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, times_: int
+) -> None:
+    with pytest.raises(SystemExit):
+        sweep("seed=0", "hydra/launcher=submitit_slurm", f"hydra.launcher.{option}")
+    said = capsys.readouterr().err
+    assert f"hydra.launcher.{option}" in said and "hydra/launcher=torchrun" in said and f"{times_} times" in said
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_finished_jobs_of_other_options_are_not_taken_for_these(

@@ -122,3 +122,12 @@ def test_online_without_a_key_is_refused_instead_of_asking(no_key: Path, monkeyp
 def test_finishing_without_a_run_does_nothing() -> None:
     finish_wandb(0)
     assert wandb.run is None
+
+
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
+def test_a_run_that_continues_another_names_its_wandb_run_and_the_step(train: Train) -> None:
+    begun = train("logger=wandb", "trainer.max_epochs=1")
+    rest = train("logger=wandb", f"resume={begun / 'checkpoints' / 'last.ckpt'}")
+    told = {"run": begun.name, "wandb": wandb_file.of(wandb_file.records(only_file(begun)), "run")[0].run_id, "step": 5}
+    assert OmegaConf.load(rest / "config.yaml")["continues"] == told
+    assert wandb_file.config(wandb_file.records(only_file(rest)))["continues"] == told

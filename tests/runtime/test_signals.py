@@ -178,3 +178,28 @@ def test_two_ranks_stop_after_the_same_step_and_go_on(quick: tuple[str, ...], tm
     assert (run / "stopped").exists(), done.stderr
     assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["global_step"] in (7, 8)
     assert len(losses(run)) in (7, 8) and "To go on: torchrun --standalone --nproc-per-node=2" in done.stderr
+
+
+def test_a_launch_that_torchrun_restarts_goes_on_in_its_own_directory(quick: tuple[str, ...], tmp_path: Path) -> None:
+    """Rank 1 dies without a word in its first start, after a checkpoint within an epoch."""
+    (tmp_path / "mine.py").write_text(
+        "import os, lightning\n"
+        "class Die(lightning.Callback):\n"
+        "    def on_train_batch_start(self, trainer, module, batch, index):\n"
+        "        first = os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'\n"
+        "        if first and trainer.global_rank == 1 and trainer.global_step == 9:\n"
+        "            os._exit(1)\n"
+    )
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    done = subprocess.run(
+        [*start, str(SCRIPTS / "train.py"), *quick, "logger=none", "+callbacks.die={_target_: mine.Die}",
+         "callbacks.last.every_n_train_steps=4"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (run,) = tmp_path.glob("outputs/*/*/finished")
+    (begun,) = run.parent.parent.glob("unfinished/*")
+    assert begun.name == f"{run.parent.name}-1" and f"goes on from {begun}/checkpoints/last.ckpt" in done.stdout
+    rows = read_composition(run.parent)
+    assert sorted(rows.loc[rows["rank"] == 0, "global_step"]) == list(range(8, 15))

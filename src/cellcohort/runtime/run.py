@@ -9,7 +9,7 @@ import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from importlib.metadata import version
@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from cellcohort.runtime import signals
 from cellcohort.runtime.cli import refuse_unread
 from cellcohort.runtime.distributed import Launch
+from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.wandb import finish_wandb, wandb_mode
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Run:
     ----------
     config : DictConfig
         The composed config of a job that Hydra runs.
+    used : sequence of str
+        Keys of what the job makes, whose options are checked before anything is made; by default all.
 
     Attributes
     ----------
@@ -119,16 +122,17 @@ class Run:
     Raises
     ------
     ValueError
-        The directory holds a run already, or `resume` names no checkpoint of a run that can go on.
+        An option is of the wrong kind; the directory holds a run already, or `resume` names no checkpoint of a run that can go on.
     FileNotFoundError
         `resume` names no file.
     """
 
-    def __init__(self, config: DictConfig) -> None:
+    def __init__(self, config: DictConfig, used: Sequence[str] = ()) -> None:
         launch, hydra = Launch.here(), HydraConfig.get()
         # Lightning 2.6 says this of itself with torch 2.15 and later; there is nothing to do for the user of a script
         warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\)", FutureWarning)
         refuse_unread(config, hydra.overrides.task)
+        check_kinds(config, used)
         if (resume := config.get("resume")) is not None:
             from cellcohort.runtime.checkpoints import check_checkpoint  # here, since it imports torch
 
@@ -149,7 +153,8 @@ class Run:
     def _begin(self) -> str:
         """Write the config into the directory, on rank 0; gives the checkpoint that the run goes on from, or "" ."""
         launch, config = Launch.here(), self._config
-        if launch.restarts and _unfinished_run(self.directory) and _same_options(self.directory, config):
+        begun = launch.restarts and _unfinished_run(self.directory)
+        if begun and _same_options(self.directory, config) is not False:
             set_aside(self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         before = _set_aside_before(self.directory)[-1:]
@@ -269,16 +274,23 @@ def _unfinished_run(directory: Path) -> bool:
     return (directory / "config.yaml").exists() and not (directory / FINISHED).exists()
 
 
-def _stored(directory: Path) -> dict[str, Any]:
-    return yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
-
-
-def _same_options(directory: Path, config: DictConfig) -> bool:
-    """Whether the run of a directory has the options of this one, save those that a restart may change."""
+def _stored(directory: Path) -> Any:
+    """The config of a run, or what there is of it."""
     try:
-        before = DictConfig(_stored(directory))
+        return yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
-        return False
+        return None
+
+
+def _same_options(directory: Path, config: DictConfig) -> bool | None:
+    """Whether the run of a directory has the options of this one, save those that a restart may change.
+
+    None where its config was not written to the end.
+    """
+    stored = _stored(directory)
+    if not isinstance(stored, dict):
+        return None
+    before = DictConfig(stored)
     now = DictConfig(OmegaConf.to_container(config, resolve=True))
     for key in OF_THE_LAUNCH:
         for each in (before, now):
