@@ -122,7 +122,8 @@ class Run:
     Raises
     ------
     ValueError
-        An option is of the wrong kind; the directory holds a run already, or `resume` names no checkpoint of a run that can go on.
+        An option is of the wrong kind, the directory holds a run already, or `resume` names no checkpoint of a run
+        that can go on.
     FileNotFoundError
         `resume` names no file.
     """
