@@ -66,7 +66,11 @@ class CellTable:
     hours : numpy.ndarray of float, shape (n_cells,), or None
     rows : numpy.ndarray of int, shape (n_cells,), or None
         Row of each cell in the table that this one was first taken from; None for that table itself.
+    chunk_rows : int or None
+        Rows of that table that are stored together, where it is one of a store.
     """
+
+    chunk_rows: int | None = None
 
     def __init__(
         self,
@@ -194,7 +198,9 @@ class CellTable:
         columns = {role: Column(c.name, c.codes[positions], c.labels) for role, c in self._columns.items()}
         hours = None if self.hours is None else self.hours[positions]
         rows = positions if self.rows is None else self.rows[positions]
-        return CellTable(self._frame.iloc[positions], self._roles, columns, hours, self._missing, rows)
+        part = CellTable(self._frame.iloc[positions], self._roles, columns, hours, self._missing, rows)
+        part.chunk_rows = self.chunk_rows
+        return part
 
 
 def _require(frame: pd.DataFrame, role: str, name: str) -> None:

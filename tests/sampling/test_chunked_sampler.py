@@ -658,8 +658,7 @@ def _rows(batch: Any) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"batch_size": 100}, ["batch_size=100", "256 rows", "128"]),
-        ({"preload_nchunks": 1000}, ["preload_nchunks=1000", "750 chunks", "batch_sampler.preload_nchunks=750"]),
+        ({"batch_size": 300}, ["300 cells", "preload_nchunks=16 ", "16 rows", "batch_sampler.preload_nchunks=19"]),
         ({"chunk_size": 0}, ["chunk_size=0"]),
         ({"num_batches": "cover"}, ["num_batches='cover'"]),
         ({"num_batches": "covr"}, ["num_batches='covr'", "null"]),
@@ -673,15 +672,25 @@ def test_options_that_cannot_be_are_refused_with_numbers(options: dict[str, Any]
     assert all(word in str(error.value) for word in said)
 
 
-def test_a_window_that_does_not_fit_the_held_out_cells_is_told_as_theirs() -> None:
-    held_out = CELLS.take(np.arange(5 * CHUNK))
-    with pytest.raises(
-        ValueError,
-        match=rf"validation batches, drawn from {5 * CHUNK} held-out cells: a window of preload_nchunks=6 is larger "
-        r"than the 5 chunks .*; use validation_sampler\.preload_nchunks=5 at most",
-    ):
-        ChunksShuffled(held_out, None, CHUNK, CHUNK, 6, fixed=True)
-    assert ChunksShuffled(held_out, None, CHUNK, CHUNK, 5, fixed=True).per_window == 5
+def test_windows_give_way_to_the_chunks_that_there_are() -> None:
+    few = CELLS.take(np.arange(5 * CHUNK))
+    sampler = ChunksShuffled(few, None, CHUNK, CHUNK, 6)
+    assert sampler.preload_nchunks == 5 and sampler.per_window == 5
+    assert sampler.notes == ("preload_nchunks=6 gives way to 5, as the cells lie in 5 chunks of 16 rows.",)
+    assert not ChunksShuffled(few, None, CHUNK, CHUNK, 5).notes
+
+
+def test_windows_need_not_hold_a_whole_number_of_batches() -> None:
+    sampler = make("two", batch_size=30)
+    for batch in epoch_of(sampler)[:40]:
+        assert len(set(batch)) == 30
+
+
+def test_batches_of_held_out_cells_are_no_larger_than_these() -> None:
+    held_out = CELLS.take(np.arange(50))
+    for rank in range(2):
+        sampler = ChunksShuffled(held_out, None, 64, rank=rank, world_size=2, fixed=True)
+        assert sampler.batch_size == 25 and len(sampler) == 1
 
 
 def test_batches_that_no_window_holds_are_refused_with_what_would_do() -> None:

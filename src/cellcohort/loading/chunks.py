@@ -147,6 +147,8 @@ def make_chunked_loader(
     dataset.store.check_chunk_size(batch_sampler.chunk_size)
     if preload_to_gpu and find_spec("cupy") is None:
         raise ValueError("preload_to_gpu=true needs cupy, which is not installed; set loader.preload_to_gpu=false.")
+    if batch_sampler.rank == 0:
+        print(*batch_sampler.notes, sep="\n", end="\n" if batch_sampler.notes else "")
     if buffer_size is None:
         buffer_size = batch_sampler.per_window
     if buffer_size < 1:

@@ -77,7 +77,8 @@ class BatchSampler:
         repeats no cell and misses less than one batch of every rank. "cover" makes the epoch as
         long as it takes to draw every cell at least once; `notes` then says what that costs.
     fixed : bool
-        Yield the batches of epoch 0 in every pass, as validation wants.
+        Yield the batches of epoch 0 in every pass, as validation wants. A larger `batch_size` than the cells of each
+        rank is then these.
 
     Attributes
     ----------
@@ -117,6 +118,8 @@ class BatchSampler:
             raise ValueError(f"num_batches={num_batches!r} is not a choice; use {choices}.")
         self._per_epoch = num_batches if num_batches in (None, "cover") else whole_number("num_batches", num_batches, 1)
         whole_number("world_size", world_size, 1)
+        if fixed:  # few cells are held out of few
+            self.batch_size = min(self.batch_size, max(len(cells) // world_size, 1))
         with told_as_validation(fixed, len(cells)):
             self._picker = self._make_picker(world_size)
             self._take_place(rank, world_size)

@@ -101,9 +101,8 @@ class Lineages:
 
     def anchors(self) -> np.ndarray:
         """Rows that have a positive, ascending."""
-        some = np.zeros(len(self._track), bool)
-        some[self.segments(np.arange(len(self._track)))[0]] = True
-        return np.flatnonzero(some)
+        owner, _, _ = self.segments(np.arange(len(self._track)))
+        return np.unique(owner)
 
     def draw(self, rows: np.ndarray, key: tuple[int, ...]) -> np.ndarray:
         """A positive of each row, or the row itself where it has none.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,13 +13,12 @@ from cellcohort.preview.checks.chunk_reads import WASTEFUL
 from cellcohort.preview.checks.store_layout import layout_advice
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling import ShortfallWarning
-from cellcohort.sampling.chunked.layout_search import chunks_of_batches
 from cellcohort.sampling.chunked.read_cost import in_chunks, reading
 
 BATCHES = 16  # of rank 0, spread over the epoch, whose requests are counted
 COSTLY = 4.0  # read amplification above which reading in chunks is advised
 WINDOW_ROWS = 4096  # of the chunk windows that are tried; a store of fewer than two of them is read fast anyway
-DEFAULTS = {"chunk_size": 64, "preload_nchunks": 64}  # those of reading=chunks
+PRELOAD_NCHUNKS = 64  # that of reading=chunks
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,7 @@ def _chunked(survey: Survey, cost: RowReading) -> tuple[str, str]:
     from cellcohort.sampling import ChunkedBatchSampler  # here, since it loads annbatch
 
     sampler, n = survey.sampler, cost.chunk_rows
-    step = chunks_of_batches(sampler.batch_size, n)
-    options: dict[str, Any] = {"chunk_size": n, "preload_nchunks": max(1, WINDOW_ROWS // n // step) * step}
+    preload = max(1, WINDOW_ROWS // n, -(-sampler.batch_size // n))
     laying, group_by = layout_advice(survey)
     try:
         with warnings.catch_warnings():
@@ -116,10 +113,11 @@ def _chunked(survey: Survey, cost: RowReading) -> tuple[str, str]:
                 sampler.cells,
                 sampler.axes,
                 sampler.batch_size,
+                chunk_size=n,
+                preload_nchunks=preload,
                 seed=sampler.seed,
                 world_size=sampler.world_size,
                 num_batches=len(sampler),
-                **options,
             )
     except ValueError as error:
         more = f" {laying}." if group_by else ""
@@ -128,7 +126,7 @@ def _chunked(survey: Survey, cost: RowReading) -> tuple[str, str]:
     read = f"With reading=chunks, equally exact batches read {amplification:.1f} rows for each row used"
     if group_by and amplification > WASTEFUL:
         return f"{read}, and fewer when the store is laid out for it. {laying}.", group_by
-    typed = ["reading=chunks", *(f"batch_sampler.{k}={v}" for k, v in options.items() if v != DEFAULTS[k])]
+    typed = ["reading=chunks", *[f"batch_sampler.preload_nchunks={preload}"] * (preload != PRELOAD_NCHUNKS)]
     typed += ["batch_sampler.scope=rank"] * (sampler.scope == "global")
     typed += ["batch_sampler.num_batches=null"] * bool(sampler.notes)  # which only "cover" has
     return f"{read}. Preview it too: chunk windows change the shares of labels that no axis governs.", " ".join(typed)

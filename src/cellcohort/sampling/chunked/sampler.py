@@ -13,13 +13,13 @@ from torch.utils.data import get_worker_info
 from cellcohort.cells import CellTable
 from cellcohort.messages import several, whole_number
 from cellcohort.sampling.axes.base import Axis
-from cellcohort.sampling.batch_sampler import BatchSampler, told_as_validation
-from cellcohort.sampling.chunked.layout_search import chunks_of_batches
+from cellcohort.sampling.batch_sampler import BatchSampler
 from cellcohort.sampling.chunked.picker import ChunkPicker
 from cellcohort.sampling.chunked.rotation import place_of
 from cellcohort.sampling.chunked.sequential import SequentialPicker
 from cellcohort.sampling.planning.plan import Plan
 
+CHUNK_SIZE = 64  # rows, where the cells are of no store that says
 RUN = 2  # neighbouring chunks that are read together: one thread decodes them
 
 
@@ -39,10 +39,12 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
     ----------
     cells, axes, batch_size, seed, rank, world_size, fixed
         As for :class:`BatchSampler`.
-    chunk_size : int
-        Rows that are read as one, from a multiple of `chunk_size` on; best that of the store.
+    chunk_size : int, optional
+        Rows that are read as one, from a multiple of `chunk_size` on; by default those that the store of the cells
+        holds together, or 64.
     preload_nchunks : int
-        Chunks that a window may load at once, hence ``chunk_size * preload_nchunks`` rows of memory.
+        Chunks that a window may load at once, hence ``chunk_size * preload_nchunks`` rows of memory; all that there
+        are, if these are fewer.
     num_batches : int, optional
         Batches per epoch and rank. By default as many as the cells fill.
     scope : {"rank"}
@@ -51,8 +53,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
     Raises
     ------
     ValueError
-        As for :class:`BatchSampler`, or no whole number of batches fits a window, or a window is
-        larger than the store.
+        As for :class:`BatchSampler`, or a batch is larger than a window.
     """
 
     _picker: ChunkPicker | SequentialPicker
@@ -64,7 +65,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         cells: CellTable,
         axes: Mapping[str, Axis] | None = None,
         batch_size: int = 256,
-        chunk_size: int = 64,
+        chunk_size: int | None = None,
         preload_nchunks: int = 64,
         seed: int = 0,
         rank: int = 0,
@@ -85,31 +86,22 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             )
         if num_batches is not None:
             whole_number("num_batches", num_batches, 1)
+        if chunk_size is None:
+            chunk_size = cells.chunk_rows or CHUNK_SIZE
         self.chunk_size = whole_number("chunk_size", chunk_size, 1)
-        self.preload_nchunks = whole_number("preload_nchunks", preload_nchunks, 1)
-        with told_as_validation(fixed, len(cells)):
-            self._check_sizes(cells, whole_number("batch_size", batch_size, 1))
-        super().__init__(cells, axes, batch_size, seed, rank, world_size, "rank", num_batches, fixed)
-
-    def _check_sizes(self, cells: CellTable, batch_size: int) -> None:
-        rows, name = self.chunk_size * self.preload_nchunks, f"{self.preload_nchunks} chunks of {self.chunk_size} rows"
-        if rows % batch_size:
-            fit = [n for n in range(1, rows + 1) if rows % n == 0]
-            near = sorted(sorted(fit, key=lambda n: abs(n - batch_size))[:3])
-            step = chunks_of_batches(batch_size, self.chunk_size)
-            raise ValueError(
-                f"batches of batch_size={batch_size} cannot be cut from a window of {rows} rows ({name}); "
-                f"use a batch_size such as {', '.join(map(str, near))}, or a multiple of {step} chunks, such as "
-                f"batch_sampler.preload_nchunks={-(-self.preload_nchunks // step) * step}."
-            )
+        asked = whole_number("preload_nchunks", preload_nchunks, 1)
         in_store = (len(cells) - 1 if cells.rows is None else int(cells.rows.max())) // self.chunk_size + 1
-        if self.preload_nchunks > in_store:
-            step = chunks_of_batches(batch_size, self.chunk_size)
-            most = in_store // step * step
-            change = f"batch_sampler.preload_nchunks={most} at most" if most else "a smaller batch_size"
+        self.preload_nchunks = min(asked, in_store)
+        if (fewest := -(-min(whole_number("batch_size", batch_size, 1), len(cells)) // self.chunk_size)) > asked:
             raise ValueError(
-                f"a window of preload_nchunks={self.preload_nchunks} is larger than the {several(in_store, 'chunk')} "
-                f"of {self.chunk_size} rows up to the last of the cells; use {change}, or smaller chunks."
+                f"batches of {batch_size} cells are larger than a chunk window of preload_nchunks={asked} chunks of "
+                f"{self.chunk_size} rows; use batch_sampler.preload_nchunks={fewest} or more, or a smaller batch_size."
+            )
+        super().__init__(cells, axes, batch_size, seed, rank, world_size, "rank", num_batches, fixed)
+        if asked > in_store:
+            self.notes += (
+                f"preload_nchunks={asked} gives way to {in_store}, as the cells lie in {several(in_store, 'chunk')} of "
+                f"{self.chunk_size} rows.",
             )
 
     def _sequential(self, shuffle: bool) -> SequentialPicker:
