@@ -55,3 +55,10 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
         assert first and not second
     with locked(tmp_path / "lock") as again:
         assert again
+
+
+def test_a_full_disk_that_numpy_tells_without_a_number_is_one_too(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"is full: a\.npy was not written"), whole(tmp_path / "a.npy") as beside:
+        beside.write_text("half")
+        raise OSError("960 requested and 512 written")
+    assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import uuid
 import warnings
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE_TEXT = re.compile(r"No space left|\d+ requested and \d+ written")  # of errors without a number, as numpy's
 
 
 @contextmanager
@@ -53,7 +55,7 @@ def whole(path: Path) -> Iterator[Path]:
                 raise
         _sync(path.parent)
     except OSError as error:
-        if error.errno not in NO_SPACE and "No space left" not in str(error):
+        if error.errno not in NO_SPACE and not NO_SPACE_TEXT.search(str(error)):
             raise
         raise OSError(
             error.errno or errno.ENOSPC,

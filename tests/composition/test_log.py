@@ -63,6 +63,23 @@ def test_what_was_flushed_outlives_a_killed_process_and_the_next_run_takes_it_ov
     assert not (tmp_path / "composition.parts").exists()
 
 
+def test_what_was_half_written_when_a_process_was_killed_is_left_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = CompositionLog(tmp_path, NAMES, {})
+    fill(log, 0, range(2))
+    synced: list[str] = []
+    monkeypatch.setattr("cellcohort.files._sync", lambda path: synced.append(path.suffix))
+    log.flush()
+    assert ".parquet" in synced
+    (tmp_path / "composition.parts").mkdir(exist_ok=True)
+    (tmp_path / "composition.parts" / ".0123abcd.parquet").write_bytes(b"PAR1")
+    resumed = CompositionLog(tmp_path, NAMES, {})
+    fill(resumed, 1, range(2))
+    resumed.close()
+    assert places(read_composition(tmp_path)) == [(e, s, r) for e in range(2) for s in range(2) for r in (-1, 0, 1)]
+
+
 def test_a_step_done_again_by_fewer_ranks_leaves_no_row_of_the_others(tmp_path: Path) -> None:
     first = CompositionLog(tmp_path, NAMES, {})
     fill(first, 0, range(2), n_ranks=2)

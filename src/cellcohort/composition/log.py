@@ -14,6 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cellcohort.files import whole
+
 STEPS_IN_MEMORY = 1000
 GLOBAL = -1  # the "rank" of the global batch
 
@@ -101,12 +103,12 @@ class CompositionLog:
     def _join(self) -> None:
         parts = _parts(self._directory)
         if len(_files(self._directory)) == 1 == len(parts):
-            os.replace(parts[0], _table_of(self._directory))
+            parts[0].replace(_table_of(self._directory))
             self._joined, self._apart = self._apart, 0
         elif parts:
-            whole = _gather(_files(self._directory))
-            _write(whole, _table_of(self._directory))
-            self._joined, self._apart = len(whole), 0
+            table = _gather(_files(self._directory))
+            _write(table, _table_of(self._directory))
+            self._joined, self._apart = len(table), 0
             for path in parts:
                 path.unlink()
 
@@ -153,7 +155,7 @@ def _parts_of(directory: Path) -> Path:
 
 
 def _parts(directory: Path) -> list[Path]:
-    return sorted(_parts_of(directory).glob("*.parquet"))
+    return sorted(_parts_of(directory).glob("[0-9]*.parquet"))
 
 
 def _files(directory: Path) -> list[Path]:
@@ -175,15 +177,14 @@ def _files_there(directory: str | os.PathLike[str]) -> list[Path]:
 def _gather(files: list[Path]) -> pa.Table:
     """Return files as one table with the newest rows of each step."""
     tables = [pq.read_table(path) for path in files]
-    whole = pa.concat_tables(tables, promote_options="default")
-    key = pd.DataFrame({name: whole[name].to_numpy() for name in ("epoch", "step", "rank")})
+    together = pa.concat_tables(tables, promote_options="default")
+    key = pd.DataFrame({name: together[name].to_numpy() for name in ("epoch", "step", "rank")})
     key["source"] = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     key = key[key["source"] == key.groupby(["epoch", "step"])["source"].transform("max")]
     rows = key.sort_values(["epoch", "step", "rank"]).index.to_numpy()
-    return whole.take(rows).replace_schema_metadata(tables[-1].schema.metadata)
+    return together.take(rows).replace_schema_metadata(tables[-1].schema.metadata)
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    draft = path.with_suffix(".draft")
-    pq.write_table(table, draft, compression="zstd")
-    os.replace(draft, path)
+    with whole(path) as beside:
+        pq.write_table(table, beside, compression="zstd")

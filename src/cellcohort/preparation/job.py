@@ -64,6 +64,10 @@ class Plan:
     def pieces(self, dataset: int) -> list[Path]:
         return sorted((self.folder / "pieces" / str(dataset)).glob("[0-9]*.npz"))
 
+    def labels(self, dataset: int) -> Path:
+        """The rows of obs of a dataset, which every worker can read again."""
+        return self.folder / "labels" / str(dataset)
+
     def finished(self, dataset: int) -> Path:
         """There once the dataset is."""
         return self.store / f"dataset_{dataset}"

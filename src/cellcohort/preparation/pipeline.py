@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import zarr
 from annbatch.io import V1_ENCODING
-from dask.distributed import Client, as_completed
+from dask.distributed import CancelledError, Client, KilledWorker, as_completed
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.split import COPIES
@@ -26,7 +26,7 @@ from cellcohort.preparation.columns import storable
 from cellcohort.preparation.copies import copy_groups, described
 from cellcohort.preparation.job import Plan, sized
 from cellcohort.preparation.order import stored_order
-from cellcohort.preparation.tasks import cut, gather
+from cellcohort.preparation.tasks import cut, gather, put_down_labels
 from cellcohort.sources import Source
 
 FOUND = ("files", "labels", "columns", "copies")  # what is not chosen, but found, of a manifest
@@ -120,7 +120,7 @@ def prepare(
             place[order] = np.arange(len(order))
             with whole(plan.folder / "place.npy") as file:
                 np.save(file, place)
-        with workers(cluster, threads) as client:
+        with workers(cluster, threads) as client, _lost_workers(plan.folder):
             copies = _work(client, source, obs, plan, order, sizes)
         _finish(plan, out, {**about, "columns": columns, "copies": copies})
         shutil.rmtree(plan.folder)
@@ -195,10 +195,23 @@ def _work(
         obs = obs.assign(**{COPIES: groups[np.argsort(order)]})
     gathers = []
     for dataset in range(plan.datasets):
-        labels = client.scatter(obs.iloc[order[slice(*plan.dataset(dataset))]])
-        gathers.append(client.submit(gather, plan, dataset, labels, source.shape, source.features, pure=False))
+        put_down_labels(plan, dataset, obs.iloc[order[slice(*plan.dataset(dataset))]])
+        gathers.append(client.submit(gather, plan, dataset, source.shape, source.features, pure=False))
     _wait(client, gathers, "writing")
     return copies
+
+
+@contextmanager
+def _lost_workers(folder: Path) -> Iterator[None]:
+    """Tell how to go on where no worker is left that could go on by itself."""
+    try:
+        yield
+    except (CancelledError, KilledWorker) as error:
+        raise RuntimeError(
+            f"the workers of the cluster were lost ({type(error).__name__}). What they finished is kept in {folder}: "
+            "start workers, and the same command again, which goes on from there. If memory was short, use fewer "
+            "threads for each worker, or a smaller prepare.dataset_rows."
+        ) from error
 
 
 def _wait(client: Client, futures: list[Any], what: str) -> None:

@@ -56,7 +56,14 @@ def cut(source: Source, plan: Plan, block: int) -> None:
         np.save(file, digests(rows))
 
 
-def gather(plan: Plan, dataset: int, obs: pd.DataFrame, shape: tuple[int, ...], features: list[str] | None) -> None:
+def put_down_labels(plan: Plan, dataset: int, obs: pd.DataFrame) -> None:
+    """Write the rows of obs of one dataset where :func:`gather` finds them, whichever worker it runs on."""
+    if not plan.labels(dataset).exists():
+        with whole(plan.labels(dataset)) as folder, _writing:
+            anndata.io.write_elem(zarr.open_group(folder, mode="w", zarr_format=3), "obs", obs)
+
+
+def gather(plan: Plan, dataset: int, shape: tuple[int, ...], features: list[str] | None) -> None:
     """Put the rows of one dataset in order, and write them with their labels.
 
     Raises
@@ -78,6 +85,7 @@ def gather(plan: Plan, dataset: int, obs: pd.DataFrame, shape: tuple[int, ...], 
                 f"delete {plan.folder} and prepare again."
             )
         joined = sparse.vstack(parts, format="csr") if sparse.issparse(parts[0]) else np.concatenate(parts)
+        obs: Any = anndata.io.read_elem(zarr.open_group(plan.labels(dataset), mode="r")["obs"])
         with whole(plan.finished(dataset)) as folder:
             _write(folder, joined[order], obs, features, plan)
     shutil.rmtree(plan.folder / "pieces" / str(dataset), ignore_errors=True)
