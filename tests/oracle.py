@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 
 from cellcohort.sampling import BatchSampler
 from cellcohort.sampling.drawing.time_window import CLASSES, MOST_TRIES, SMALL, TOLERANCE
@@ -214,3 +215,45 @@ def by_class(plan: Plan, s: int, runs: list[range], part: int, number: int, key:
                 found.append(cells[rank])
         visit += 1
     return found
+
+
+def primary_groups(end: list[int], begin: int, n: int, key: int) -> list[int]:
+    """The groups that the first batches of all epochs are built around."""
+    step = round((math.sqrt(5) - 1) / 2 * 2**32) | 1
+    numbers = [16 * (i // 16) + permuted(i % 16, 16, mix(key, i // 16)) for i in range(n)]
+    return [next(g for g, e in enumerate(end) if (begin + i * step) % 2**32 < e) for i in numbers]
+
+
+def asked_of_strata(
+    frame: pd.DataFrame, primary: int, leaky: float, places: int
+) -> list[tuple[tuple[int, int], float]]:
+    """Cells asked of every (experiment, condition) in a batch, own and leaked, both shared out evenly by condition."""
+    own, others = frame[frame.experiment == primary], frame[frame.experiment != primary]
+    leak = min(leaky * places, len(others))
+    asked = []
+    for part, total in ((own, places - leak), (others, leak)):
+        per_condition = part.groupby("condition").size()
+        per_stratum = part.groupby(["experiment", "condition"]).size()
+        target = fill(total, per_condition.to_numpy())
+        for (experiment, condition), n in per_stratum.items():
+            share = target[per_condition.index.get_loc(condition)]
+            asked.append(((experiment, condition), share * n / per_condition[condition]))
+    return asked
+
+
+def fill(total: float, size: np.ndarray) -> np.ndarray:
+    """Split a total evenly; no part gets more than its size while another has cells left."""
+    part = np.zeros(len(size))
+    times = max(1, math.ceil(total / size.sum()))
+    part[:] = (times - 1) * size
+    for _ in range(len(size) + 1):
+        room = part < times * size - 1e-12
+        rest = total - part.sum()
+        if rest < 1e-9 or not room.any():
+            break
+        level = part[room].min()
+        lowest = room & (part <= level + 1e-12)
+        above = part[room & ~lowest].min() if (room & ~lowest).any() else np.inf
+        step = min(rest / lowest.sum(), (times * size - part)[lowest].min(), above - level)
+        part[lowest] += step
+    return part

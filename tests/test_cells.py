@@ -157,3 +157,11 @@ def test_only_positions_in_the_table_are_taken(positions: np.ndarray, said: str)
     with pytest.raises((IndexError, TypeError), match=said):
         cells.take(positions)
     assert len(cells.take(np.array([3, 3, 0]))) == 3
+
+
+def test_columns_that_are_not_named_may_be_absent() -> None:
+    cells = CellTable.from_frame(pd.DataFrame({"experiment": ["a", "b"], "other": [1, 2]}))
+    assert cells.has("experiment") and not cells.has("condition") and cells.hours is None
+    for name in ("condition", "hours"):
+        with pytest.raises(ValueError, match=f"{name}='{name}' is not a column"):
+            CellTable.from_frame(pd.DataFrame({"experiment": ["a"]}), **{name: name})

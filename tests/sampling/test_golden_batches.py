@@ -1,8 +1,8 @@
-"""Every version draws the batches of version 0.1.0: of each case, hashes of its batches and of what was asked of them.
+"""Every version draws the same batches: of each case, hashes of its batches and of what was asked of them.
 
 The hashes are in ``data/golden_batches.json``. To write them anew, where batches are to change::
 
-    python tests/test_golden_batches.py --write
+    python tests/sampling/test_golden_batches.py --write
 """
 
 from __future__ import annotations
@@ -361,12 +361,14 @@ def test_every_case_is_written_down() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_batches_are_those_of_version_0_1_0(name: str) -> None:
+def test_batches_are_those_written_down(name: str) -> None:
     assert found(CASES[name]) == json.loads(GOLDEN.read_text())[name]
 
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:
-        sys.exit("to write the hashes of the batches of this version: python tests/test_golden_batches.py --write")
+        sys.exit(
+            "to write the hashes of the batches of this version: python tests/sampling/test_golden_batches.py --write"
+        )
     GOLDEN.write_text(json.dumps({name: found(case) for name, case in CASES.items()}, indent=1) + "\n")
     print(f"{len(CASES)} cases written to {GOLDEN}")

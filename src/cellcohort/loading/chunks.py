@@ -35,19 +35,19 @@ class ChunkedLoader(BatchLoader):
     def _batches(self) -> Iterator[dict[str, Any]]:
         dataset, store = self.dataset, self.dataset.store
         store.check_files()
-        place = self.batch_sampler.state_dict()
-        windows = _Windows(self.batch_sampler, dataset, place["epoch"])
+        epoch, step = self.batch_sampler.next_pass
+        windows = _Windows(self.batch_sampler, dataset, epoch)
         to = "torch" if self.preload_to_gpu else None
         loader = annbatch.Loader(
             batch_sampler=windows, return_index=True, preload_to_gpu=self.preload_to_gpu, to=to
         ).add_datasets(store.arrays)
-        size, step = self.batch_sampler.batch_size, place["step"]
+        size = self.batch_sampler.batch_size
         batches = iter(loader)
         with decoding():  # annbatch opens sparse arrays with its first batch
             read = self._next_of(batches, windows)
         while read is not None:
             rows = read["index"]
-            yield dataset.batch(rows[:size], rows[size:], _dense(read["X"]), place["epoch"], step)
+            yield dataset.batch(rows[:size], rows[size:], _dense(read["X"]), epoch, step)
             step += 1
             read = self._next_of(batches, windows)
 

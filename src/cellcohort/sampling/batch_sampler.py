@@ -113,6 +113,7 @@ class BatchSampler:
         if self.seed >= 2**64:
             raise ValueError(f"seed={seed} is out of range; it is a whole number below 2**64.")
         self.epoch, self._first, self._fresh = 0, 0, True
+        self._reached: tuple[int, int] | None = None  # epoch and next step of the pass that goes on
         if isinstance(num_batches, str) and num_batches != "cover":
             choices = "a whole number >= 1, 'cover', or null (None), which is as many as the cells fill"
             raise ValueError(f"num_batches={num_batches!r} is not a choice; use {choices}.")
@@ -151,7 +152,10 @@ class BatchSampler:
         self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
 
     def _shortfalls(self) -> tuple[str, ...]:
-        return self._picker.warnings
+        plan, rare = self._picker.plan, ""
+        if self._per_epoch is None:
+            rare = plan.rare(plan.n_batches)
+        return (*self._picker.warnings, rare) if rare else self._picker.warnings
 
     def for_rank(self, rank: int, world_size: int) -> Self:
         """The sampler of another rank; shares the index of this one wherever it is the same."""
@@ -210,15 +214,25 @@ class BatchSampler:
         """
         epoch, first = self._begin()
         for step in range(first, self.num_batches):
-            yield Batch(self._draw(epoch, step).tolist(), epoch, step)
+            batch = Batch(self._draw(epoch, step).tolist(), epoch, step)
+            self._reached = epoch, step + 1
+            yield batch
+        self._end()
+
+    @property
+    def next_pass(self) -> tuple[int, int]:
+        """Epoch and first step of the next pass."""
+        return (self.epoch, self._first) if self._fresh or self.fixed else (self.epoch + 1, 0)
 
     def _begin(self) -> tuple[int, int]:
         """Begin a pass: its epoch and first step."""
-        if not (self._fresh or self.fixed):
-            self.epoch, self._first = self.epoch + 1, 0
-        epoch, first = self.epoch, self._first
+        self.epoch, first = self._reached = self.next_pass
         self._first, self._fresh = 0, False
-        return epoch, first
+        return self.epoch, first
+
+    def _end(self) -> None:
+        """End a pass after its last batch."""
+        self._reached = None
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass. A fixed sampler stays at epoch 0.
@@ -240,10 +254,15 @@ class BatchSampler:
         self.epoch, self._fresh = epoch, True
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch and the step at which the next pass begins."""
-        if self._fresh or self.fixed:
-            return {"epoch": self.epoch, "step": self._first}
-        return {"epoch": self.epoch + 1, "step": 0}
+        """The epoch and the step to go on with: after `k` batches of a pass, `k`; after its end, the next epoch.
+
+        A loader that takes batches ahead of those it hands out, as one with worker processes does, must keep the state
+        of the batch that it hands out: :class:`cellcohort.loading.rows.BatchLoader` and torchdata's
+        ``StatefulDataLoader`` do. With any other loader, take the place from the last batch that arrived, as
+        ``Batch.epoch`` and ``Batch.step`` say it, and load ``{"epoch": epoch, "step": step + 1}``.
+        """
+        epoch, step = self.next_pass if self._fresh or self._reached is None else self._reached
+        return {"epoch": epoch, "step": step}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Begin the next pass at the epoch and step of `state`."""
@@ -255,6 +274,7 @@ class BatchSampler:
                 f"state is at step {step}, but an epoch has {several(self.num_batches, 'batch')}; was it another run's?"
             )
         self.epoch, self._first, self._fresh = whole_number("epoch", state["epoch"], 0), step, True
+        self._reached = None
 
     def batch(self, epoch: int, step: int) -> np.ndarray:
         """The positions of one batch, int64 of shape (batch_size,); touches no state."""

@@ -22,7 +22,7 @@ class ExperimentAware(GroupAxis):
     weights : None, "uniform" or dict of label to float
         How often each experiment leads a batch: in proportion to its number of cells (None),
         equally often, or as given. Weight 0 leaves the cells of an experiment out altogether.
-        Every experiment of positive weight leads at least one batch in a cycle of batches.
+        Over epochs every experiment leads as often as its weight says, however small it is.
     column : str or list of str
         The column (or columns, jointly) that tells experiments apart.
 

@@ -192,6 +192,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             while (request := ahead.result()) is not None:
                 ahead = planner.submit(next, windows, None)
                 yield request
+        self._end()
 
 
 class ChunkedBatchSampler(ChunkSampler):

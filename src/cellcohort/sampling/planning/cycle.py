@@ -104,7 +104,7 @@ def build_cycle(
     leaked[thin] = leaked_of(place[thin], count[thin], flat.leaky[section[thin]], occurrence[row[thin]])
     own = count - leaked
 
-    key_of = strata.group * len(strata.levels) + strata.label
+    key_of = strata.group.astype(np.int64) * len(strata.levels) + strata.label
     kept = own > 0
     own_stratum = np.searchsorted(key_of, primary[row[kept]] * len(strata.levels) + label[kept])
     spread = leaked > 0
@@ -142,7 +142,7 @@ def _spread(
     Returns the entry and the stratum of every leaked cell.
     """
     order = np.argsort(strata.label, kind="stable")  # by label, then group
-    labels, size = strata.label[order], strata.size[order]
+    labels, size = strata.label[order].astype(np.int64), strata.size[order]
     end = np.cumsum(size)
     label_begin = (end - size)[np.searchsorted(labels, label)]
     label_end = end[np.searchsorted(labels, label, side="right") - 1]

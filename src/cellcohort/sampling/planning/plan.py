@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from cellcohort.cells import CellTable
+from cellcohort.messages import several
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
-from cellcohort.sampling.planning.cycle import build_cycle
+from cellcohort.sampling.planning.cycle import Cycle, build_cycle
+from cellcohort.sampling.planning.epoch_plan import EpochPlan
 from cellcohort.sampling.planning.quotas import quotas
-from cellcohort.sampling.planning.rounding import golden_step, inside_of
-from cellcohort.sampling.planning.shortfalls import shortfalls
+from cellcohort.sampling.planning.rounding import inside_of
+from cellcohort.sampling.planning.shortfalls import short_windows, shortfalls
 from cellcohort.sampling.planning.strata import build_strata
+from cellcohort.sampling.planning.targets import build_targets
 from cellcohort.sampling.rng import Whole, bits_of, key_of, mix, permuted
 
+MOST_TO_COVER = 1000  # times the batches that the cells fill
+LOOKED_AT = 20_000  # batches, to find how many cover the cells in every epoch
 _U = np.uint64
 
 
@@ -137,11 +143,14 @@ class Plan:
         weights = self.weights = np.where(np.isin(np.arange(len(weights)), self.strata.group), weights, 0.0)
         self.leaky = group.leaky if group else 0.0
         groups = np.searchsorted(self.strata.group, np.arange(len(weights) + 1))
-        self.times_of_group = self.strata.times_indptr[groups]
+        self.times_of_group = self.strata.times_indptr[groups] if self.timed else np.zeros(len(groups), np.int64)
         ratios = [share for _, share in asked]
-        parts = quotas(self.strata, ratios, self.leaky, places)
-        self.cycle = build_cycle(self.strata, weights, parts, self.n_batches, seed)
-        self.warnings = shortfalls(self.strata, parts, column, asked, self.leaky, places)
+        self._ratios = ratios
+        targets = build_targets(self.strata, ratios, self.leaky, places, len(weights))
+        self._batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches)
+        self.warnings = shortfalls(self.strata, targets, column, asked, self.leaky, places)
+        if window and (short := short_windows(self.strata, targets, window.half_width, window.inside)):
+            self.warnings = (*self.warnings, short)
         self._asked = {_name(axis): share for axis, share in zip(shares, ratios, strict=True)}
         self.group = _name(group) if group else None
         self.columns = tuple(_name(axis) for axis in ([group] if group else []) + shares)
@@ -150,7 +159,7 @@ class Plan:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        return self.strata.nbytes + self.cycle.nbytes
+        return self.strata.nbytes + self._batches.nbytes
 
     def covering(self) -> tuple[int, str]:
         """Batches that draw every cell at least once, and what that costs, in words."""
@@ -159,8 +168,19 @@ class Plan:
                 "num_batches='cover' cannot be promised with a window around a focal time or a cap on tracks, "
                 "which decides what is drawn; set a number, and see with coverage() what it covers."
             )
-        n, size = self.cycle.length_that_covers(self.strata.size), self.strata.size
-        draws = self.cycle.total / len(self.cycle) * n / size
+        size, rates = self.strata.size, self._batches.rates()
+        expected = float((size / rates).max())
+        if expected > MOST_TO_COVER * self.n_batches:
+            rarest = int((size / rates).argmax())
+            raise ValueError(
+                f"num_batches='cover' takes about {expected:,.0f} batches, {expected / self.n_batches:,.0f} times as "
+                f"many as the cells fill: a stratum of {several(int(size[rarest]), 'cell')} is asked "
+                f"{rates[rarest]:.2g} cells a batch. Set a number, or give it more (weights, ratio)."
+            )
+        epochs = range(int(np.clip(LOOKED_AT / expected, 4, 64)))
+        n = max(self._batches.length_that_covers(size, epoch) for epoch in epochs)
+        n += n // 50 if len(size) > 1 else 0  # since later epochs may take a little longer
+        draws = rates * n / size
         least, most = int(draws.argmin()), int(draws.argmax())
         return n, (
             f"{n} batches draw every cell at least once: on average {draws[least]:.1f} times in the least sampled of "
@@ -168,18 +188,31 @@ class Plan:
             f"({size[most]:,} cells); {self.n_batches} batches hold as many cells as there are."
         )
 
+    def rare(self, n_batches: int) -> str:
+        """A sentence on the strata that are asked less than one cell in so many batches; empty if there are none."""
+        asked = self._batches.rates() * n_batches
+        n, fewest = int((asked < 1 - 1e-6).sum()), float(asked.min())
+        if n == 0:
+            return ""
+        return (
+            f"{n:,} of {len(asked):,} strata are asked less than one cell an epoch, {fewest:.2g} at least: not all are "
+            "drawn in every epoch, but over epochs each comes as often as it is asked."
+        )
+
+    @cached_property
+    def cycle(self) -> Cycle:
+        """A cycle of batches, of which samplers in chunks take those of a group in turn."""
+        parts = quotas(self.strata, self._ratios, self.leaky, self.places)
+        return build_cycle(self.strata, self.weights, parts, self.n_batches, self.seed)
+
     def spec(self, epoch: int, number: int) -> BatchSpec:
         """What one batch is to hold."""
-        cycle = self.cycle
-        lap, row = divmod(epoch * golden_step(len(cycle)) % len(cycle) + number, len(cycle))
-        entries = slice(cycle.ptr[row], cycle.ptr[row + 1])
-        primary, stratum, count = int(cycle.primary[row]), cycle.stratum[entries], cycle.count[entries]
+        primary, occurrence, stratum, n_cells, before = self._batches.batch(epoch, number)
         if self.timed:
-            focal = self._focal(epoch, primary, cycle.occurrence[row] + lap * cycle.occurrences[primary])
+            focal = self._focal(epoch, primary, occurrence)
             window = TimeWindow(focal, self.half_width, inside_of(self.places * self.share_inside, number))
-            return BatchSpec(epoch, number, primary, stratum, count, np.empty(0, np.int64), window)
-        before = cycle.before[entries].astype(np.int64) + lap * cycle.total[stratum]
-        return BatchSpec(epoch, number, primary, stratum, count, before, None)
+            return BatchSpec(epoch, number, primary, stratum, n_cells, before, window)
+        return BatchSpec(epoch, number, primary, stratum, n_cells, before, None)
 
     def _focal(self, epoch: int, primary: int, occurrence: Whole) -> float:
         """Focal time of a batch: each time of its primary group in turn."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numba import njit
 
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
-from cellcohort.sampling.planning.quotas import BOTH, LEAKED, Quota
-from cellcohort.sampling.planning.strata import Strata
+from cellcohort.sampling.planning.strata import CompiledStrata, Strata
+from cellcohort.sampling.planning.targets import Targets
+from cellcohort.sampling.rng import Whole
 
-MOST_MESSAGES = 20
+MOST_GROUPS = 20  # that are spoken of one by one
 MOST_SHOWN = 6  # in one warning
 
 
@@ -39,42 +40,133 @@ def grouped(messages: Sequence[str], whose: str = "") -> str:
 
 def shortfalls(
     strata: Strata,
-    quotas: dict[int, list[Quota]],
+    targets: Targets,
     group: Column | None,
     shares: list[tuple[Column, np.ndarray]],
     leaky: float,
-    batch_size: int,
+    places: int,
 ) -> tuple[str, ...]:
     """One sentence for each thing that batches cannot hold as asked.
 
     Parameters
     ----------
-    quotas : dict of int to list of Quota
-        What the batches of each leading group hold.
+    strata : Strata
+    targets : Targets
+        What the batches of each primary group hold.
+    group : Column or None
+        The column of the group axis.
     shares : list of (Column, numpy.ndarray)
         The column of each share axis and the share asked of each of its labels.
+    leaky : float
+    places : int
+        Cells of a batch.
     """
-    messages: list[str] = []
-    bounds = np.searchsorted(strata.group, np.arange(strata.group.max() + 2))
-    for leader, parts in quotas.items():
-        where = f" in {group.name} {group.labels[leader]!r}" if group else ""
-        low, high = bounds[leader], bounds[leader + 1]
-        label, size = strata.label[low:high], strata.size[low:high]
-        leak = sum(part.total * (part.leaky if part.part == BOTH else part.part == LEAKED) for part in parts)
-        asked = round(leaky * batch_size, 1)
-        if leak < asked - 1:
-            messages.append(f"the others have {leak:g} cells for the {asked:g} asked of them in each batch{where}.")
-        own = batch_size - leak
-        if own > size.sum():
+    bounds, leak = targets.first, targets.leak
+    groups = np.flatnonzero(np.diff(bounds))
+    own, asked = places - leak, leaky * places
+    cells = np.add.reduceat(strata.size, bounds[groups])
+    lacks_leak, lacks_cells = leak[groups] < asked - 1e-9, own[groups] > cells
+    labels = [_lacking(strata, groups, own, level, share) for level, (_, share) in enumerate(shares)]
+    lacks_labels = [~lacks_cells & ((absent > 0) | (few > 0)) for absent, few in labels]
+    flagged = lacks_leak | lacks_cells | np.logical_or.reduce([np.zeros(len(groups), bool), *lacks_labels])
+    if flagged.sum() > MOST_GROUPS and group is not None:
+        name, total = group.name, len(groups)
+        messages = []
+        if lacks_leak.any():
             messages.append(
-                f"{several(size.sum(), 'cell')}{where} for {own:g} places in each of its batches: cells come "
+                f"in {lacks_leak.sum():,} of {total:,} labels of {name}, the others have fewer cells than the "
+                f"{asked:g} asked of them in each batch."
+            )
+        if lacks_cells.any():
+            messages.append(
+                f"{lacks_cells.sum():,} of {total:,} labels of {name} have fewer cells than places in each of their "
+                f"batches, {cells.min():,} at least: cells come repeatedly."
+            )
+        for (column, share), (absent, few), lacks in zip(shares, labels, lacks_labels, strict=True):
+            if lacks.any():
+                messages.append(
+                    f"{lacks.sum():,} of {total:,} labels of {name} lack cells of some {column.name}: on average they "
+                    f"have none of {absent[lacks].mean():,.1f} and too few of {few[lacks].mean():,.1f} of the "
+                    f"{np.count_nonzero(share):,} labels; other labels take these places."
+                )
+        return tuple(messages)
+    messages = []
+    for i in np.flatnonzero(flagged):
+        g = groups[i]
+        where = f" in {group.name} {group.labels[g]!r}" if group else ""
+        if lacks_leak[i]:
+            messages.append(
+                f"the others have {leak[g]:g} cells for the {round(asked, 2):g} asked of them in each batch{where}."
+            )
+        if lacks_cells[i]:
+            messages.append(
+                f"{several(int(cells[i]), 'cell')}{where} for {own[g]:g} places in each of its batches: cells come "
                 "repeatedly."
             )
             continue
+        here = slice(bounds[g], bounds[g + 1])
         for level, (column, share) in enumerate(shares):
-            messages += _uneven(column, share, strata.levels[label, level], size, own, where)
-    left = len(messages) - MOST_MESSAGES
-    return (*messages[:MOST_MESSAGES], *([f"and {several(left, 'more shortfall')} of this kind."] if left > 0 else []))
+            if lacks_labels[level][i]:
+                code = strata.levels[strata.label[here], level]
+                messages += _uneven(column, share, code, strata.size[here], own[g], where)
+    return tuple(messages)
+
+
+def short_windows(
+    strata: Strata, targets: Targets, half_width: float, share_inside: float, looked_at: int = 256
+) -> str:
+    """A sentence if time windows hold too few cells, found for some focal times; else an empty text."""
+    groups = np.flatnonzero(np.diff(targets.first))
+    bounds = strata.times_indptr[targets.first[groups]], strata.times_indptr[targets.first[groups + 1]]
+    arrays = CompiledStrata.of(strata, np.empty(0, np.int8))
+    asked, held, tried = 0.0, 0.0, np.unique(np.linspace(0, len(groups) - 1, 32).astype(int))
+    for i in tried:
+        times = strata.times[bounds[0][i] : bounds[1][i]]
+        times = times[np.isfinite(times)]
+        seen = (
+            np.unique(np.linspace(0, len(times) - 1, looked_at // len(tried)).astype(int))
+            if len(times)
+            else np.empty(0, int)
+        )
+        for focal in times[seen]:
+            cells, within = cells_within(arrays, targets, groups[i], focal, half_width)
+            asked, held = asked + share_inside * cells, held + min(within, share_inside * cells)
+    if held >= 0.9 * asked:
+        return ""
+    return (
+        f"a time window of {half_width:g} hours on each side holds {held / asked:.0%} of the cells asked inside "
+        "it, on average over focal times: the others are drawn outside. Use a wider window (window_hours), a smaller "
+        "batch_size, or a larger global_fraction."
+    )
+
+
+@njit(cache=True, nogil=True)
+def cells_within(
+    strata: CompiledStrata, targets: Targets, group: Whole, focal: float, half_width: float
+) -> tuple[float, float]:
+    """Cells that a batch takes from its primary group, and how many of them the time window has."""
+    cells, within, upto = 0.0, 0.0, 0.0
+    for s in range(targets.first[group], targets.first[group + 1]):
+        times = strata.times[strata.times_indptr[s] : strata.times_indptr[s + 1]]
+        low = strata.times_indptr[s] + np.searchsorted(times, focal - half_width - 1e-4)
+        high = strata.times_indptr[s] + np.searchsorted(times, focal + half_width + 1e-4, "right")
+        target, upto = targets.upto[s] - upto, targets.upto[s]
+        cells += target
+        within += min(target, strata.times_start[high] - strata.times_start[low])
+    return cells, within
+
+
+def _lacking(
+    strata: Strata, groups: np.ndarray, own: np.ndarray, level: int, share: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How many of the labels asked for have no cells in each group, and how many too few."""
+    code = strata.levels[strata.label, level]
+    pair, at = np.unique(strata.group.astype(np.int64) * len(share) + code, return_inverse=True)
+    have = np.bincount(at, weights=strata.size)
+    of, label = np.searchsorted(groups, pair // len(share)), pair % len(share)
+    asked = np.bincount(of[share[label] > 0], minlength=len(groups))
+    few = np.bincount(of[have < share[label] * own[groups[of]]], minlength=len(groups))
+    return np.count_nonzero(share) - asked, few
 
 
 def _uneven(
@@ -82,22 +174,22 @@ def _uneven(
 ) -> list[str]:
     have = np.bincount(code, weights=size, minlength=len(share))
     asked = share * places
-    short = np.flatnonzero((share > 0) & (have < asked))
-    absent = [c for c in short if have[c] == 0]
-    few = [c for c in short if have[c] > 0]
+    short = (share > 0) & (have < asked)
+    absent, few = np.flatnonzero(short & (have == 0)), np.flatnonzero(short & (have > 0))
     messages = []
-    if absent:
-        rest = [c for c in range(len(share)) if have[c] > 0]
+    if len(absent):
+        rest = np.flatnonzero(have)
         only = "; it cannot be balanced there" if len(rest) == 1 else ""
         messages.append(
             f"no cells of {column.name} {_named(column, absent)}{where}, only {_named(column, rest)}{only}."
         )
-    if few:
+    if len(few):
         counts = ", ".join(f"{have[c]:.0f} of {column.labels[c]!r} for {asked[c]:.1f} places" for c in few[:5])
         more = f" and {several(len(few) - 5, 'more label')}" if len(few) > 5 else ""
         messages.append(f"few cells of {column.name}{where}: {counts}{more}; other labels take these places.")
     return messages
 
 
-def _named(column: Column, codes: list[Any], most: int = 5) -> str:
-    return listed((column.labels[c] for c in codes), most, repr)
+def _named(column: Column, codes: np.ndarray, most: int = 5) -> str:
+    more = f" and {len(codes) - most:,} more" if len(codes) > most else ""
+    return listed((column.labels[c] for c in codes[:most]), most, repr) + more

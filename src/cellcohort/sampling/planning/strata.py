@@ -72,13 +72,10 @@ class CompiledStrata(NamedTuple):
     @classmethod
     def of(cls, strata: Strata, capped: np.ndarray) -> CompiledStrata:
         """The arrays of `strata` and the codes of the capped label."""
-        group, label = (np.ascontiguousarray(part, np.int64) for part in (strata.group, strata.label))
         return cls(
-            strata.order, strata.start, group, label, strata.times, strata.times_start, strata.times_indptr, capped
-        )
-
-
-Layers = CompiledStrata  # the name in caches of compiled functions that were written before
+            strata.order, strata.start, strata.group, strata.label,
+            strata.times, strata.times_start, strata.times_indptr, capped,
+        )  # fmt: skip
 
 
 def build_strata(
@@ -108,16 +105,26 @@ def build_strata(
     if cap is not None:
         ranks = stable_order(cap.codes[order], len(cap.labels), ranks)
     order = order[stable_order(code, len(present), ranks)]
-    start, by_time = bounds, (np.empty(0), np.empty(0, order.dtype), np.zeros(len(bounds), np.int64))
+    start, by_time = bounds, (np.empty(0), np.empty(0, order.dtype), np.empty(0, np.int64))
     if hours is not None:
         times, present = all_times[present[:, -1]], present[:, :-1]
         first = np.concatenate([[True], (present[1:] != present[:-1]).any(axis=1)])
         times_indptr = np.append(np.flatnonzero(first), len(present))
         start, present = bounds[times_indptr], present[first]
         by_time = times, bounds.astype(order.dtype), times_indptr
-    levels, label = np.unique(present[:, 1 if group else 0 :], axis=0, return_inverse=True)
-    groups = present[:, 0] if group else np.zeros(len(present), np.int64)
-    return Strata(order, start, groups, label.reshape(-1), levels, *by_time)
+    groups = present[:, 0].astype(np.int32) if group else np.zeros(len(present), np.int32)
+    levels, label = _distinct_rows(present[:, 1 if group else 0 :], [len(column.labels) for column in shares])
+    return Strata(order, start, groups, label, levels, *by_time)
+
+
+def _distinct_rows(rows: np.ndarray, widths: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct rows, sorted, and which of them each row is; column `i` has numbers below ``widths[i]``."""
+    code, of = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
+    for column, width in zip(rows.T, widths, strict=True):  # the codes of a few columns at a time, lest they overflow
+        code, of = np.unique(of * width + column, return_inverse=True)
+    first = np.empty(len(code), np.int64)
+    first[of] = np.arange(len(rows))
+    return rows[first].astype(np.int32), of.astype(np.int32)
 
 
 def _time_codes(hours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,217 @@
+"""The batches of epochs: their primary groups, whole numbers from targets, leaks, and what comes over epochs."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oracle
+from cellcohort.cells import CellTable
+from cellcohort.sampling import (
+    BatchSampler,
+    ConditionBalanced,
+    ExperimentAware,
+    ShortfallWarning,
+    TemporallyEnriched,
+)
+from cellcohort.sampling.planning.epoch_plan import (
+    RUN,
+    STEP,
+    WHOLE,
+    Groups,
+    floor_sum,
+    occurrences_before,
+    primary_groups,
+)
+from cellcohort.sampling.rng import key_of
+from tables import table
+
+laws = settings(max_examples=15, deadline=None, derandomize=True)
+
+
+def sampler(cells: CellTable, axes: dict[str, Any], batch_size: int, **options: Any) -> BatchSampler:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortfallWarning)
+        return BatchSampler(cells, axes, batch_size, **options)
+
+
+def counts(s: BatchSampler, columns: Any, epochs: int) -> np.ndarray:
+    """How many cells of each label, or combination of labels, some epochs draw."""
+    column = s.cells.column(columns)
+    drawn = np.zeros(len(column.labels), np.int64)
+    for epoch in range(epochs):
+        for step in range(len(s)):
+            drawn += np.bincount(column.codes[s.batch(epoch, step)], minlength=len(drawn))
+    return drawn
+
+
+@laws
+@given(st.integers(0, 300), st.integers(1, 2**32), st.integers(0, 2**32), st.integers(0, 2**33))
+def test_floor_sum(n: int, m: int, a: int, b: int) -> None:
+    assert floor_sum(n, m, a, b) == sum((a * i + b) // m for i in range(n))
+
+
+@laws
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=6), st.integers(0, 400), st.integers(0, 2**32 - 1))
+def test_primary_groups(weights: list[int], first: int, begin: int) -> None:
+    end = np.rint(np.cumsum(weights) / sum(weights) * WHOLE).astype(np.int64)
+    groups, key = Groups(end, begin), key_of(begin)
+    n = 5 * RUN
+    led = primary_groups(groups, 0, first + n, key)
+    assert led.tolist() == oracle.primary_groups(end.tolist(), begin, first + n, int(key))
+    np.testing.assert_array_equal(primary_groups(groups, first, n, key), led[first:])
+    before = np.bincount(led[:first], minlength=len(weights))
+    np.testing.assert_array_equal(occurrences_before(groups, first, key), before)
+    assert np.abs(np.bincount(led, minlength=len(weights)) - len(led) * np.array(weights) / sum(weights)).max() < 5
+
+
+def test_the_step_is_the_golden_section() -> None:
+    assert abs(STEP / WHOLE - (math.sqrt(5) - 1) / 2) < 1e-9 and math.gcd(STEP, WHOLE) == 1
+
+
+def test_blocks_are_the_same_in_any_order() -> None:
+    cells = CellTable.from_frame(table({(f"e{e}", f"c{c}"): 300 for e in range(3) for c in range(4)}))
+    axes = {"e": ExperimentAware(0.1), "c": ConditionBalanced()}
+    s = sampler(cells, axes, 16, num_batches=600)
+    steps = [(epoch, step) for epoch in (0, 1, 2) for step in (0, 63, 64, 599, 70, 2)]
+    there = [s.batch(*place).tolist() for place in steps]
+    other = sampler(cells, axes, 16)
+    assert [other.batch(*place).tolist() for place in reversed(steps)] == there[::-1]
+
+
+@st.composite
+def rare_labels(draw: st.DrawFn) -> pd.DataFrame:
+    """A few experiments that each have cells of many conditions, some of all and some of their own."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**20)))
+    experiments, conditions = draw(st.integers(2, 5)), draw(st.integers(40, 120))
+    own = draw(st.booleans())  # whether a condition is in one experiment only
+    n = draw(st.integers(3, 6)) * conditions
+    condition = rng.integers(0, conditions, n)
+    experiment = condition % experiments if own else rng.integers(0, experiments, n)
+    return pd.DataFrame({"experiment": experiment, "condition": condition})
+
+
+@laws
+@given(rare_labels(), st.integers(3, 24), st.sampled_from([0.0, 0.1, 0.3]))
+def test_over_epochs_every_stratum_comes_as_often_as_it_is_asked(
+    frame: pd.DataFrame, batch_size: int, leaky: float
+) -> None:
+    cells = CellTable.from_frame(frame)
+    s = sampler(cells, {"e": ExperimentAware(leaky), "c": ConditionBalanced()}, batch_size)
+    epochs = 12
+    drawn = counts(s, ["experiment", "condition"], epochs)
+    labels = cells.column(["experiment", "condition"]).labels
+    asked = {label: 0.0 for label in labels}
+    plan = s._picker.plan
+    led = np.bincount([plan.spec(epoch, step).primary for epoch in range(epochs) for step in range(len(s))])
+    for primary, n_batches in enumerate(led):  # by the plain version
+        if n_batches:
+            for label, n_cells in oracle.asked_of_strata(frame, primary, leaky, batch_size):
+                asked[label] += n_batches * n_cells
+    off = np.abs(drawn - np.array([asked[label] for label in labels]))
+    assert off.max() < (2 if leaky == 0 else 5 + 0.3 * max(asked.values()))
+    assert drawn.min() > 0 or min(asked.values()) < 2
+
+
+def test_no_condition_of_many_is_left_out_for_ever() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"experiment": rng.integers(0, 10, 9000), "condition": rng.integers(0, 3000, 9000)})
+    cells = CellTable.from_frame(frame)
+    for leaky in (0.0, 0.1):
+        s = sampler(cells, {"e": ExperimentAware(leaky), "c": ConditionBalanced()}, 64)
+        drawn = counts(s, ["experiment", "condition"], 40) / 40
+        assert 1.1 < drawn.mean() < 1.2
+        assert drawn.min() > 0.5 and np.quantile(drawn, 0.99) < 2
+
+
+def test_what_an_epoch_cannot_hold_is_said() -> None:
+    frame = pd.DataFrame({"experiment": 0, "condition": [*range(50)] * 3 + [0] * 50})
+    cells = CellTable.from_frame(frame)
+    s = sampler(cells, {"c": ConditionBalanced()}, 30)
+    assert not any("less than one cell an epoch" in message for message in s.warnings)
+    s = sampler(cells, {"c": ConditionBalanced({c: 10.0 if c else 0.1 for c in range(50)})}, 30)
+    assert s.warnings[-1].startswith("1 of 50 strata are asked less than one cell an epoch")
+
+
+@pytest.mark.parametrize(("leaky", "batch_size", "mean"), [(0.02, 16, 0.32), (0.02, 30, 0.6), (0.1, 25, 2.5)])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_fractional_leak_comes_true_on_average(leaky: float, batch_size: int, mean: float, shared: bool) -> None:
+    sizes = {(f"e{e}", f"c{c}"): 100 for e in range(3) for c in range(3) if shared or c != e}
+    cells = CellTable.from_frame(table(sizes))
+    s = sampler(cells, {"e": ExperimentAware(leaky), "c": ConditionBalanced()}, batch_size, num_batches=400)
+    experiment = cells.column("experiment").codes
+    leaked = [int((experiment[s.batch(0, i)] != s.asked(0, i).experiment).sum()) for i in range(400)]
+    assert set(leaked) == {math.floor(mean), math.ceil(mean)}
+    assert abs(np.mean(leaked) - mean) < 0.02
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_leaks_come_from_all_other_experiments_in_proportion_to_their_cells(shared: bool) -> None:
+    size = {"e0": 100, "e1": 200, "e2": 300, "e3": 400}
+    sizes = {(e, f"c{c}"): n for e, n in size.items() for c in range(3) if shared or (e, c) != ("e0", 2)}
+    cells = CellTable.from_frame(table(sizes))
+    s = sampler(cells, {"e": ExperimentAware(0.2, "uniform"), "c": ConditionBalanced()}, 21, num_batches=800)
+    experiment, condition = cells.column("experiment").codes, cells.column("condition").codes
+    from_other, of_label = np.zeros((4, 4)), np.zeros((4, 3))
+    for step in range(800):
+        batch, primary = s.batch(0, step), s.asked(0, step).experiment
+        leaked = batch[experiment[batch] != primary]
+        from_other[primary] += np.bincount(experiment[leaked], minlength=4)
+        of_label[primary] += np.bincount(condition[leaked], minlength=3)
+    for primary in range(1 if not shared else 0, 4):
+        others = [e for e in range(4) if e != primary]
+        weight = np.array([size[f"e{e}"] for e in others], float)
+        if shared:
+            np.testing.assert_allclose(
+                from_other[primary, others] / from_other[primary].sum(), weight / weight.sum(), atol=0.02
+            )
+        np.testing.assert_allclose(of_label[primary] / of_label[primary].sum(), 1 / 3, atol=0.02)
+        assert from_other[primary, others].min() > 0
+
+
+def test_a_leak_that_cannot_be_met_is_said() -> None:
+    cells = CellTable.from_frame(table({("e0", "c"): 90}))
+    with pytest.warns(ShortfallWarning, match=r"the others have 0 cells for the 0\.32 asked of them in each batch"):
+        BatchSampler(cells, {"e": ExperimentAware(0.02)}, 16)
+
+
+def test_many_shortfalls_are_one_sentence() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"experiment": rng.integers(0, 40, 4000), "condition": rng.integers(0, 500, 4000)})
+    s = sampler(CellTable.from_frame(frame), {"e": ExperimentAware(), "c": ConditionBalanced()}, 16)
+    lacking = [message for message in s.warnings if "lack cells of some condition" in message]
+    assert len(lacking) == 1 and lacking[0].startswith("40 of 40 labels of experiment")
+    assert sum(map(len, s.warnings)) < 1000
+
+
+def test_cover_with_rare_labels_or_a_refusal_with_numbers() -> None:
+    frame = pd.DataFrame({"experiment": ["a"] * 300 + ["b"] * 100, "condition": [*range(300), *[0, 1] * 50]})
+    cells = CellTable.from_frame(frame)
+    s = sampler(cells, {"e": ExperimentAware(), "c": ConditionBalanced()}, 4, num_batches="cover")
+    seen = np.zeros(400, bool)
+    for epoch in (0, 70):
+        seen[:] = False
+        for step in range(len(s)):
+            seen[s.batch(epoch, step)] = True
+        assert seen.all()
+    ratio = {c: 1.0 if c else 1e-7 for c in range(300)}
+    with pytest.raises(ValueError, match=r"num_batches='cover' takes about .* times as many as the cells fill"):
+        sampler(cells, {"e": ExperimentAware(), "c": ConditionBalanced(ratio)}, 4, num_batches="cover")
+
+
+def test_a_time_window_that_runs_short_is_said() -> None:
+    sizes = {(f"e{e}", f"c{c}"): 400 for e in range(2) for c in range(2)}
+    cells = CellTable.from_frame(table(sizes))  # 16 cells of each stratum at each of 25 times
+    axes = {"e": ExperimentAware(), "c": ConditionBalanced()}
+    with pytest.warns(ShortfallWarning, match=r"a time window of 0 hours on each side holds 50% of the cells"):
+        BatchSampler(cells, {**axes, "t": TemporallyEnriched(0.0, 0.0)}, 64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BatchSampler(cells, {**axes, "t": TemporallyEnriched(2.0, 0.3)}, 64)
