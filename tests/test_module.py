@@ -78,7 +78,7 @@ def test_the_seed_alone_decides_the_first_weights() -> None:
 def test_a_loss_that_is_not_finite_says_where_and_why(bad: float) -> None:
     given = batch()
     given["positive"][0, 0, 0] = bad
-    said = r"training loss is nan in epoch 2, step 7; .*0 in the anchors, 1 in the positives"
+    said = r"training loss is nan in epoch 2, step 7, on rank 0; .*0 in the anchors, 1 in the positives"
     with pytest.raises(RuntimeError, match=said):
         ContrastiveModule(SHAPE)._loss(given, "training")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,14 +13,61 @@ import torch
 from hydra.utils import instantiate
 from torch import Tensor, nn
 
+from cellcohort.cells import CellTable
 from cellcohort.datasets.protocol import Views
-from cellcohort.messages import several, whole_number
+from cellcohort.messages import listed, several, whole_number
 from cellcohort.runtime.checkpoints import read_checkpoint
 from cellcohort.runtime.distributed import check_place
 from cellcohort.runtime.stored_config import check_targets
 
 MLP = {"_target_": "cellcohort.models.MLP"}
 NTXENT = {"_target_": "cellcohort.objectives.NTXent"}
+
+
+class NonFiniteLoss(RuntimeError):
+    """A loss is NaN or infinite; the message names the batch, its cells and what it held.
+
+    Parameters
+    ----------
+    what : str
+        The loss and its value.
+    batch : mapping
+        The batch, which is kept.
+    rank : int
+    cells : CellTable, optional
+        What the positions of the batch are positions of.
+
+    Attributes
+    ----------
+    batch : dict
+        Tensors and plain values of the batch, on the CPU.
+    """
+
+    def __init__(self, what: str, batch: Mapping[str, Any], rank: int, cells: CellTable | None = None) -> None:
+        meta = batch["meta"]
+        self.batch = {key: value.detach().cpu() if isinstance(value, Tensor) else value for key, value in batch.items()}
+        bad = {key: int((~batch[key].isfinite()).sum()) for key in ("anchor", "positive")}
+        super().__init__(
+            f"{what} in epoch {meta['epoch']}, step {meta['step']}, on rank {rank}; "
+            f"values that are not finite: {bad['anchor']} in the anchors, {bad['positive']} in the positives. "
+            f"{_told(meta, cells)}"
+            "If there are none, the weights grew without bound: lower module.learning_rate or set "
+            "trainer.gradient_clip_val."
+        )
+
+
+def _told(meta: Mapping[str, Any], cells: CellTable | None) -> str:
+    """Tell the cells of a batch, and how many there are of each experiment and condition."""
+    if "position" not in meta:
+        return ""
+    positions = [int(position) for position in meta["position"]]
+    said = [f"Cells: {listed(positions, 10)}."]
+    for role in ("experiment", "condition"):
+        if cells is not None and cells.has(role):
+            column = cells.column(role)
+            counts = Counter(column.labels[code] for code in column.codes[positions])
+            said.append(f"By {role}: {listed(f'{n} of {label}' for label, n in counts.most_common())}.")
+    return " ".join(said) + " "
 
 
 class ContrastiveModule(lightning.LightningModule):
@@ -210,14 +258,16 @@ class ContrastiveModule(lightning.LightningModule):
         anchors, positives = self.head(self(torch.cat([batch["anchor"], batch["positive"]]))).chunk(2)
         loss = self.objective(anchors, positives)
         if not bool(loss.isfinite()):
-            bad = {key: int((~batch[key].isfinite()).sum()) for key in ("anchor", "positive")}
-            raise RuntimeError(
-                f"the {stage} loss is {loss.item()} in epoch {batch['meta']['epoch']}, step {batch['meta']['step']}; "
-                f"values that are not finite: {bad['anchor']} in the anchors, {bad['positive']} in the positives. "
-                "If there are none, the weights grew without bound: lower module.learning_rate or set "
-                "trainer.gradient_clip_val."
-            )
+            raise NonFiniteLoss(f"the {stage} loss is {loss.item()}", batch, self.global_rank, self._cells(stage))
         return loss
+
+    def _cells(self, stage: str) -> CellTable | None:
+        """Give the cells that a stage draws its batches from, where a trainer is attached."""
+        trainer = self._trainer
+        if trainer is None:
+            return None
+        loader: Any = trainer.train_dataloader if stage == "training" else trainer.val_dataloaders
+        return getattr(getattr(loader, "batch_sampler", None), "cells", None)
 
     def _learning_rate_now(self) -> float:
         optimizer = self.optimizers()

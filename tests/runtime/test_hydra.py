@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import os
 import sys
 from collections.abc import Callable
@@ -103,7 +104,7 @@ def test_knobs_of_several_axes_reach_them() -> None:
 
 
 def test_one_axis_can_be_used_twice_under_two_names(shell: Shell) -> None:
-    more = "+sampler.types={_target_:cellcohort.sampling.ConditionBalanced,column:cell_type}"
+    more = "+sampler.sites={_target_:cellcohort.sampling.ConditionBalanced,column:cell_type}"
     frame = pd.DataFrame({"condition": ["x", "y"] * 8, "cell_type": ["T", "T", "B", "B"] * 4})
     cells = CellTable.from_frame(frame, experiment=None, hours=None)
     sampler = instantiate(compose("sampler=condition", more, "batch_sampler.batch_size=4").batch_sampler, cells)
@@ -448,3 +449,23 @@ def test_the_run_directory_stays_the_same_within_a_job() -> None:
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         config = hydra.compose("train", return_hydra_config=True)
     assert config.hydra.run.dir == config.hydra.run.dir
+
+
+def test_axes_look_at_other_columns_and_one_axis_is_used_twice_under_two_names() -> None:
+    config = compose(
+        "sampler=[experiment_aware,condition]",
+        "sampler.experiment_aware.column=marker",
+        "sampler.condition.column=[perturbation,cell_type]",
+        "+sampler.sites={_target_: cellcohort.sampling.ConditionBalanced, column: site}",
+        "batch_sampler.batch_size=24",
+    )
+    refuse_unread(config, ["+sampler.sites={_target_: cellcohort.sampling.ConditionBalanced, column: site}"])
+    names = {"marker": "ab", "perturbation": "xy", "cell_type": "pqr", "site": "st"}
+    rows = [dict(zip(names, labels, strict=True)) for labels in itertools.product(*names.values())] * 20
+    cells = CellTable.from_frame(pd.DataFrame(rows), experiment=None, condition=None, hours=None)
+    sampler = instantiate(config.batch_sampler, cells)
+    batch = pd.DataFrame(rows).iloc[sampler.batch(0, 0)]
+    assert batch["marker"].nunique() == 1
+    assert batch.groupby(["perturbation", "cell_type"]).size().tolist() == [4] * 6
+    assert batch["site"].value_counts().tolist() == [12, 12]
+    assert config.run_name == "condition-experiment-sites-s0"

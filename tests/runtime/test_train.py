@@ -196,11 +196,17 @@ def test_more_devices_than_processes_are_refused_with_the_command(
     )
 
 
-def test_a_loss_that_is_not_a_number_stops_the_run(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loss_that_is_not_a_number_stops_the_run_and_the_batch_is_kept(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         train("module.learning_rate=1e30", "trainer.gradient_clip_val=null")
     error = capsys.readouterr().err
     assert "the training loss is nan in epoch 0, step" in error and "0 in the anchors" in error
+    assert ", on rank 0; " in error and "By experiment: " in error and "By condition: " in error
+    (kept,) = tmp_path.glob("outputs/*/*/batch-rank0.pt")
+    batch = torch.load(kept, weights_only=True)
+    assert f"Cells: {batch['meta']['position'][0]}, " in error and len(batch["anchor"]) == 32
     assert not torch.distributed.is_initialized()
 
 

@@ -234,6 +234,10 @@ class Run:
             text = "".join(traceback.format_exception(error))
             kept = self.directory / f"error-rank{self.rank}.txt"
             try:
+                if (batch := getattr(error, "batch", None)) is not None:
+                    torch = sys.modules["torch"]
+                    torch.save(batch, self.directory / f"batch-rank{self.rank}.pt")
+                    error.add_note(f"The batch is kept: {self.directory / f'batch-rank{self.rank}.pt'}")
                 kept.write_text(text, encoding="utf-8")
                 error.add_note(f"traceback: {kept}")
             except OSError as worse:  # a full disk, which may be the error itself
