@@ -89,12 +89,22 @@ class EpochPlan:
         Cells of a batch, and key of all randomness.
     per_epoch : int
         Batches by which epochs follow each other in the endless sequence.
+    counted : bool
+        Whether the cells that earlier batches of the epoch took are counted, so that these are planned before.
     """
 
     def __init__(
-        self, strata: Strata, targets: Targets, weights: np.ndarray, places: int, seed: int, per_epoch: int
+        self,
+        strata: Strata,
+        targets: Targets,
+        weights: np.ndarray,
+        places: int,
+        seed: int,
+        per_epoch: int,
+        counted: bool,
     ) -> None:
         self.targets, self._places, self._per_epoch = targets, places, per_epoch
+        self._counted = counted
         self._share = weights / weights.sum()
         self._key = key_of(seed, 1)
         end = np.rint(np.cumsum(weights) / weights.sum() * WHOLE).astype(np.int64)
@@ -129,9 +139,10 @@ class EpochPlan:
             if place == (epoch, index):
                 return block
         front = self._front
-        if front is None or front[0] != epoch or front[1] > index:
-            occurrence = occurrences_before(self._groups, epoch * self._per_epoch, self._key)
-            front = (epoch, 0, occurrence, np.zeros(len(self.targets.upto), self._counter_type))
+        if front is None or front[0] != epoch or front[1] > index or (not self._counted and front[1] < index):
+            begin = 0 if self._counted else index
+            occurrence = occurrences_before(self._groups, epoch * self._per_epoch + begin * self.per_block, self._key)
+            front = (epoch, begin, occurrence, np.zeros(len(self.targets.upto), self._counter_type))
         while front[1] <= index:
             _, at, occurrence, taken = front
             occurrence, taken = occurrence.copy(), taken.copy()

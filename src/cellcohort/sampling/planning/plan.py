@@ -147,7 +147,7 @@ class Plan:
         ratios = [share for _, share in asked]
         self._ratios = ratios
         targets = build_targets(self.strata, ratios, self.leaky, places, len(weights))
-        self._batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches)
+        self._batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches, not self.timed)
         self.warnings = shortfalls(self.strata, targets, column, asked, self.leaky, places)
         if window and (short := short_windows(self.strata, targets, window.half_width, window.inside)):
             self.warnings = (*self.warnings, short)
