@@ -42,7 +42,7 @@ def main(config: DictConfig) -> None:
         if "patch" in config.data:
             from cellcohort.preview.contact_sheet import sheet  # here, since tables need no torch
 
-            training, _ = instantiate(config.split, instantiate(config.data))
+            training, _ = instantiate(config.split, instantiate(config.data).dataset())
             steps = range(min(2, len(sampler)))
             sheet(training, sampler, steps, config.module.seed).savefig(run.directory / "sheet.png")
 

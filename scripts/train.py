@@ -17,7 +17,7 @@ from cellcohort.runtime.run import Run
 def main(config: DictConfig) -> None:
     with Run(config) as run:
         # cells
-        training, validation = instantiate(config.split, instantiate(config.data))
+        training, validation = instantiate(config.split, instantiate(config.data).dataset())
 
         # sampling
         place = {"rank": run.rank, "world_size": run.world_size}

@@ -25,7 +25,7 @@ import zarr
 from dask.distributed import LocalCluster
 from scipy import sparse
 
-from cellcohort.data.timelapse import load_timelapse
+from cellcohort.data.timelapse import Timelapse
 from cellcohort.datasets.stored.store import Store
 from cellcohort.preparation import cluster as preparation_workers
 from cellcohort.preparation import job as plans
@@ -288,7 +288,7 @@ def test_patches_of_images_that_were_written_anew_are_others(tmp_path: Path) -> 
     collection = two_plates(tmp_path)
 
     def fingerprint(**options: Any) -> dict[str, str]:
-        return Patches(load_timelapse(collection, patch=(1, 16, 16), **options)).state
+        return Patches(Timelapse(collection, patch=(1, 16, 16), **options)).state
 
     before = fingerprint()
     assert fingerprint() == before and fingerprint(normalise="none") != before
@@ -299,13 +299,13 @@ def test_patches_of_images_that_were_written_anew_are_others(tmp_path: Path) -> 
 
 def test_how_other_patches_were_made_is_told(tmp_path: Path) -> None:
     collection, patch = two_plates(tmp_path), (1, 16, 16)
-    prepare(Patches(load_timelapse(collection, patch=patch)), tmp_path / "out.zarr", **SMALL)
+    prepare(Patches(Timelapse(collection, patch=patch)), tmp_path / "out.zarr", **SMALL)
     with pytest.warns(UserWarning, match="border='drop' left out"):
-        dropped = load_timelapse(collection, patch=patch, border="drop")
-    plain = load_timelapse(collection, patch=patch, normalise="none")
+        dropped = Patches(Timelapse(collection, patch=patch, border="drop"))
+    plain = Patches(Timelapse(collection, patch=patch, normalise="none"))
     for made, said in ((plain, "source normalise: position -> none"), (dropped, "source border: clamp -> drop")):
         with pytest.raises(ValueError, match=rf"What has changed: .*{said}.*\(then -> now\)"):
-            prepare(Patches(made), tmp_path / "out.zarr", **SMALL)
+            prepare(made, tmp_path / "out.zarr", **SMALL)
 
 
 def test_strata_that_are_many_are_not_all_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -357,7 +357,7 @@ def test_patches_keep_their_axes(tmp_path: Path) -> None:
     )
     whole: Any = SimpleNamespace(shape=(2, 1, 8, 8), cells=table, recorded=lambda positions: patches[positions])
     whole.every_cell = lambda: whole
-    source = Patches(whole)
+    source = Patches(SimpleNamespace(dataset=lambda: whole))  # type: ignore[arg-type]
     store = prepare(
         source, tmp_path / "out.zarr", ["experiment"], together="track", chunk_rows=8, shard_rows=16, cluster=None
     )

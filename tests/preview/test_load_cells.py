@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
-from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from cellcohort.data import demo, tracks
 from cellcohort.data.demo import load_demo
 from cellcohort.data.tracks import load_cells, load_tracks
-from cellcohort.datasets.positives import TrackCells
+from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.split import split
 from cellcohort.preview.cells import training_cells
 
@@ -53,7 +52,7 @@ def test_they_are_those_of_the_windows_and_split_alike(tmp_path: Path, name: str
         (bare, *split(bare, fraction=0.3), *split(bare, by="experiment", held_out=["a"])),
         strict=True,
     ):
-        assert isinstance(other, TrackCells) and np.array_equal(one.cells.hours, other.cells.hours)
+        assert isinstance(other, LabelledCells) and np.array_equal(one.cells.hours, other.cells.hours)
         for role in ("experiment", "condition", "track"):
             assert labels(one.cells, role) == labels(other.cells, role)
 
@@ -168,11 +167,11 @@ def test_the_preview_takes_missing_labels_as_training_does(tmp_path: Path) -> No
 
     with pytest.raises(ValueError, match=r"'condition' in 36 of 72 rows.*data\.missing=label"):
         training_cells(made())
-    with pytest.raises(InstantiationException, match=r"data\.missing=label"):
-        instantiate(made().data)
+    with pytest.raises(ValueError, match=r"data\.missing=label"):
+        instantiate(made().data).dataset()
     config = made("data.missing=label")
     cells = training_cells(config).cells
-    training, _ = instantiate(config.split, instantiate(config.data))
+    training, _ = instantiate(config.split, instantiate(config.data).dataset())
     assert labels(cells, "condition") == labels(training.cells, "condition")
     for each in (cells, training.cells):
         batch = instantiate(config.batch_sampler, each).batch(0, 0)

@@ -353,7 +353,7 @@ def test_the_batches_are_those_of_training(tmp_path: Path, positive: str) -> Non
     made = config(*line)
     source = training_cells(made)
     cells = source.cells
-    training, validation = instantiate(made.split, instantiate(made.data))
+    training, validation = instantiate(made.split, instantiate(made.data).dataset())
     assert source.n_all == len(training) + len(validation) and cells.has("lineage_id") and not cells.has("area")
     one, other = (instantiate(made.batch_sampler, each, world_size=2) for each in (cells, training.cells))
     assert all(np.array_equal(one.batch(1, step), other.batch(1, step)) for step in range(5))

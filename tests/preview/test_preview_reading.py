@@ -17,7 +17,7 @@ from hydra.utils import instantiate
 from cellcohort.augment.expression import ExpressionViews
 from cellcohort.cells import CellTable
 from cellcohort.data.anndata import load_anndata
-from cellcohort.datasets.positives import TrackCells
+from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.datasets.stored.pairs import Pairs
 from cellcohort.datasets.stored.store import Store
@@ -339,7 +339,7 @@ def test_cover_is_not_advised_where_it_cannot_be_had() -> None:
 )
 def test_what_is_held_out_is_said_as_it_was(by: str, whole: str, track: str | None, said: str) -> None:
     table = CellTable.from_frame(mixed(300), track=track)
-    of = TrainingCells(TrackCells(table, whole), 400, by, {})
+    of = TrainingCells(LabelledCells(table, whole), 400, by, {})
     assert of.held_out_line() == f"100 of 400 cells are held out for validation: {said}"
 
 

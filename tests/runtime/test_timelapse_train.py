@@ -63,7 +63,7 @@ def test_a_collection_trains_repeats_and_feels_its_views(run: Callable[..., Path
 def test_the_published_plate_is_read_as_its_recipe_says(tmp_path: Path) -> None:
     with hydra.initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = hydra.compose("train", ["recipe=cellphe", f"data.path={REAL}"])
-    data = instantiate(config.data, cache=str(tmp_path))
+    data = instantiate(config.data, cache=str(tmp_path)).dataset()
     frame = data.every_cell().cells._frame
     assert (len(frame), frame["track"].nunique(), data.shape) == (1000, 27, (1, 1, 48, 48))
     assert np.allclose(frame["hours"], (frame["FrameID"] - 1) * 13 / 60)

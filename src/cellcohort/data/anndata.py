@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from cellcohort.augment import made
 from cellcohort.augment.expression import ExpressionViews
-from cellcohort.cells import CellTable
+from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.protocol import Views
 from cellcohort.datasets.split import CHUNK
 from cellcohort.datasets.stored.cells import StoredCells
@@ -18,30 +21,29 @@ from cellcohort.datasets.stored.store import Store
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.missing_values import Missing, refuse_missing
 
-__all__ = ["load_anndata"]
+__all__ = ["AnnData", "load_anndata"]
 
 FEWEST_CHUNKS = 20  # of a stratum, from which a share of whole chunks is near enough to the share asked
-COLUMNS = {"experiment": "experiment", "condition": "condition", "hours": None, "track": None}
+COLUMNS: Mapping[str, Any] = MappingProxyType(
+    {"experiment": "experiment", "condition": "condition", "hours": None, "track": None}
+)
 
 
-def load_anndata(
-    path: str | Path | None = None,
-    columns: Mapping[str, Any] = COLUMNS,
-    merge_labels: MergeLabels = None,
-    missing: Missing = "error",
-    layer: str | None = None,
-    augment: Views = ExpressionViews(),  # noqa: B008  # frozen
-) -> StoredCells:
-    """Read the labels of a store; its profiles are read batch by batch.
+@dataclass(frozen=True)
+class AnnData:
+    """Expression profiles of a store, which are read batch by batch.
 
-    Parameters
+    The `whole` of its cells is the track, or "stored_chunk" where there are no tracks: cells for validation are
+    then whole chunks of the store, which is a fair sample of each stratum, since a preparation shuffles them.
+
+    Attributes
     ----------
     path : str or Path
         A store that ``scripts/prepare.py`` wrote, or any collection of annbatch or AnnData in zarr,
         dense or sparse.
     columns : mapping
         Which column of obs is what; what is not named keeps its default. ``experiment``, ``condition``,
-        ``hours`` and ``track``, each None where there is none.
+        ``hours`` and ``track``, each None where there is none, or a list of columns that are a key jointly.
     merge_labels : mapping of str to mapping of label to label, optional
         Other names for labels, by role or column of obs, which merges spellings of one name:
         ``{"condition": {"GEM": "Gem"}}``.
@@ -50,26 +52,54 @@ def load_anndata(
         makes them an experiment or a condition of their own, named "missing".
     layer : str, optional
         The layer that holds the profiles; None reads ``X``.
-    augment : callable
-        ``augment(inputs, key)`` makes the two views of a cell, where the model is.
-
-    Returns
-    -------
-    StoredCells
-        Its `whole` is the track, or "stored_chunk" where there are no tracks: cells for validation are
-        then whole chunks of the store, which is a fair sample of each stratum, since a preparation shuffles them.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        The store is not there or damaged, see :class:`~cellcohort.datasets.stored.store.Store`; a column is not in obs
-        or has missing values; `merge_labels` names what is not there; the inputs are no profiles; no
-        augmentation is on.
+    augment : callable or mapping
+        ``augment(inputs, key)`` makes the two views of a cell, where the model is; or its node of a config.
     """
-    store = opened(path, layer)
-    if len(store.shape) != 1:
-        raise ValueError(f"{path} holds inputs of shape {store.shape}, no profiles; read it with data=patches.")
-    return StoredCells(store, *labelled(store, {**COLUMNS, **columns}, merge_labels, missing), augment)
+
+    path: str | Path | None = None
+    columns: Mapping[str, Any] = COLUMNS
+    merge_labels: MergeLabels = None
+    missing: Missing = "error"
+    layer: str | None = None
+    augment: Views | Mapping[str, Any] = ExpressionViews()  # noqa: RUF009  # frozen
+
+    def cells(self, also: Sequence[str] = ()) -> StoredCells:
+        """Read the labels of the store; it has all columns of obs.
+
+        Parameters
+        ----------
+        also : sequence of str
+            Columns that are needed.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As :meth:`dataset`.
+        """
+        return self.dataset()
+
+    def dataset(self) -> StoredCells:
+        """Read the labels of the store; its profiles are read batch by batch.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            The store is not there or damaged, see :class:`~cellcohort.datasets.stored.store.Store`; a column is not in
+            obs or has missing values; `merge_labels` names what is not there; the inputs are no profiles; no
+            augmentation is on.
+        """
+        store = opened(self.path, self.layer)
+        if len(store.shape) != 1:
+            raise ValueError(
+                f"{self.path} holds inputs of shape {store.shape}, no profiles; read it with data=patches."
+            )
+        cells, whole = labelled(store, {**COLUMNS, **self.columns}, self.merge_labels, self.missing)
+        return StoredCells(store, cells, whole, made(self.augment))
+
+
+def load_anndata(path: str | Path | None = None, **options: Any) -> StoredCells:
+    """Read the labels of a store of profiles; the options are those of :class:`AnnData`."""
+    return AnnData(path, **options).dataset()
 
 
 def opened(path: str | Path | None, layer: str | None = None) -> Store:
@@ -84,7 +114,7 @@ def labelled(
     columns: Mapping[str, Any],
     merge_labels: MergeLabels,
     missing: Missing,
-    needed: Sequence[str | None] = (),
+    needed: Sequence[Name | None] = (),
 ) -> tuple[CellTable, str]:
     """The cells of a store, and which column a split must not cut; hours, tracks and `needed` must be whole."""
     known = ("experiment", "condition", "hours", "track")
@@ -93,8 +123,9 @@ def labelled(
     obs = store.obs()
     if CHUNK in obs.columns:
         raise ValueError(f"{store.path}: obs has a column {CHUNK!r}, which is needed to hold chunks out; rename it.")
-    labels = (columns["experiment"], columns["condition"])
-    refuse_missing(obs, (columns["hours"], columns["track"], *needed), labels, missing, "data.missing=label")
+    labels = names_of((columns["experiment"], columns["condition"]))
+    wanted = names_of((columns["hours"], columns["track"], *needed))
+    refuse_missing(obs, wanted, labels, missing, "data.missing=label")
     obs = merged(obs, merge_labels, columns, [columns["hours"]])
     obs[CHUNK] = _undivided(obs, [name for name in labels if name is not None], store.chunk_rows)
     cells = CellTable.from_frame(obs, **columns, missing=missing)

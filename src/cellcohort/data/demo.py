@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cellcohort.augment.features import LIGHT, Augment
-from cellcohort.data import tracks
-from cellcohort.datasets.positives import Positive, TrackCells
+from cellcohort.data.tracks import Tracks, Windows
+from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.files import whole
 from cellcohort.messages import whole_number
 
@@ -160,19 +160,11 @@ def _conditions(rng: np.random.Generator, lineage: np.ndarray, length: np.ndarra
     return condition[lineage - 1]
 
 
-def load_demo(
-    path: str | Path = "outputs/demo",
-    simulation_seed: int = 0,
-    founders: int = 130,
-    frames: int = 6,
-    tau_hours: Sequence[float] = (0.5, 2.0),
-    positive: Positive = "track_or_view",
-    augment: Augment = LIGHT,
-    seed: int = 0,
-) -> TrackWindows:
+@dataclass(frozen=True)
+class Demo(Windows):
     """Simulated cells, written on first use and then read as any table of tracks is.
 
-    Parameters
+    Attributes
     ----------
     path : str or Path
         Directory of ``tracks.parquet`` and ``truth.parquet``; written anew when the simulation or
@@ -180,39 +172,53 @@ def load_demo(
     simulation_seed, founders : int
         See :func:`simulate`.
     frames, tau_hours, positive, augment, seed
-        The window, the positives and the views: see :class:`~cellcohort.datasets.features.windows.TrackWindows`.
-
-    Raises
-    ------
-    ValueError
-        An option is out of range, or `path` holds a file of one of these names from elsewhere.
+        As for :class:`~cellcohort.data.tracks.Windows`.
     """
-    with _written(path, simulation_seed, founders) as table:
-        return tracks.load_tracks(
-            table, COLUMNS, INTERVAL_MINUTES, frames=frames, tau_hours=tau_hours, positive=positive,
-            augment=augment, seed=seed,
-        )  # fmt: skip
+
+    path: str | Path = "outputs/demo"
+    simulation_seed: int = 0
+    founders: int = 130
+
+    def cells(self, also: Sequence[str] = ()) -> LabelledCells:
+        """Read the cells without their features.
+
+        Parameters
+        ----------
+        also : sequence of str
+            Further columns of the table to read.
+
+        Raises
+        ------
+        ValueError
+            An option is out of range, or `path` holds a file of one of these names from elsewhere.
+        """
+        with _written(self.path, self.simulation_seed, self.founders) as table:
+            return self._tracks(table).cells(also)
+
+    def dataset(self) -> TrackWindows:
+        """Read the cells and their features.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`cells`.
+        """
+        with _written(self.path, self.simulation_seed, self.founders) as table:
+            return self._tracks(table).dataset()
+
+    def _tracks(self, table: Path) -> Tracks:
+        shared = {field.name: getattr(self, field.name) for field in fields(Windows)}
+        return Tracks(table, COLUMNS, INTERVAL_MINUTES, **shared)
 
 
-def load_cells(
-    path: str | Path = "outputs/demo",
-    simulation_seed: int = 0,
-    founders: int = 130,
-    tau_hours: Sequence[float] = (0.5, 2.0),
-    positive: Positive = "track_or_view",
-    also: Sequence[str] = (),
-) -> TrackCells:
-    """The cells that :func:`load_demo` would give, without their features.
+def load_demo(path: str | Path = "outputs/demo", **options: Any) -> TrackWindows:
+    """Read simulated cells and their features; the options are those of :class:`Demo`."""
+    return Demo(path, **options).dataset()
 
-    Parameters
-    ----------
-    path, simulation_seed, founders, tau_hours, positive
-        As for :func:`load_demo`.
-    also : sequence of str
-        Further columns of the table to read.
-    """
-    with _written(path, simulation_seed, founders) as table:
-        return tracks.load_cells(table, COLUMNS, INTERVAL_MINUTES, tau_hours=tau_hours, positive=positive, also=also)
+
+def load_cells(path: str | Path = "outputs/demo", also: Sequence[str] = (), **options: Any) -> LabelledCells:
+    """Read simulated cells without their features; the options are those of :class:`Demo`."""
+    return Demo(path, **options).cells(also)
 
 
 @contextmanager

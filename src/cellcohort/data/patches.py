@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from cellcohort.augment import made
 from cellcohort.augment.image import ImageViews
+from cellcohort.cells import Name
 from cellcohort.data.anndata import labelled, opened
 from cellcohort.datasets.protocol import Views
 from cellcohort.datasets.stored.cells import StoredCells
@@ -14,53 +18,84 @@ from cellcohort.datasets.stored.pairs import Pairs
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.missing_values import Missing
 
-__all__ = ["load_patches"]
+__all__ = ["StoredPatches", "load_patches"]
 
-COLUMNS = {"experiment": "experiment", "condition": "condition", "hours": "hours", "track": "track"}
+COLUMNS: Mapping[str, Any] = MappingProxyType(
+    {"experiment": "experiment", "condition": "condition", "hours": "hours", "track": "track"}
+)
 
 
-def load_patches(
-    path: str | Path | None = None,
-    columns: Mapping[str, Any] = COLUMNS,
-    merge_labels: MergeLabels = None,
-    missing: Missing = "error",
-    pair_by: str | None = "lineage",
-    tau_hours: Sequence[float] = (0.5, 6.0),
-    augment: Views = ImageViews(),  # noqa: B008  # frozen
-    seed: int = 0,
-) -> StoredCells:
-    """Read the labels of a store of patches; the patches are read batch by batch.
+@dataclass(frozen=True)
+class StoredPatches:
+    """Image patches of a store, which are read batch by batch.
 
-    Parameters
+    Attributes
     ----------
     path : str or Path
         A store that ``scripts/prepare.py source=timelapse`` wrote; with ``prepare.together=<pair_by>`` the
         positives of most cells are in memory when the cells are.
     columns, merge_labels, missing
-        As for :func:`~cellcohort.data.anndata.load_anndata`.
-    pair_by : str, optional
-        Column whose cells are each other's positives, `tau_hours` apart: "lineage" takes all of one family,
-        "track" the same cell only. It is not cut by a split. A cell without a later one in memory is paired
-        with a second view of itself, and ``meta["second_views"]`` says how many of a batch are. None pairs all so.
+        As for :class:`~cellcohort.data.anndata.AnnData`.
+    pair_by : str or list of str, optional
+        Column (or columns, jointly) whose cells are each other's positives, `tau_hours` apart: "lineage" takes all of
+        one family, "track" the same cell only. It is not cut by a split. A cell without a later one in memory is
+        paired with a second view of itself, and ``meta["second_views"]`` says how many of a batch are. None pairs all
+        so.
     tau_hours : (float, float)
         Least and greatest time from anchor to positive, in hours, both inclusive.
-    augment : callable
-        ``augment(inputs, key)`` makes the views where the model is.
+    augment : callable or mapping
+        ``augment(inputs, key)`` makes the views where the model is; or its node of a config.
     seed : int
         Key of the positives.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        As for :func:`~cellcohort.data.anndata.load_anndata`; or there are no hours to pair by.
     """
-    store = opened(path)
-    if len(store.shape) < 2:
-        raise ValueError(f"{path} holds profiles of {store.shape[0]} features, no patches; read it with data=anndata.")
-    cells, whole = labelled(store, {**COLUMNS, **columns}, merge_labels, missing, [pair_by])
-    if pair_by is None:
-        return StoredCells(store, cells, whole, augment)
-    if cells.hours is None:
-        raise ValueError(f"pair_by={pair_by!r} needs times; name data.columns.hours, or set data.pair_by=null.")
-    pairs = Pairs(cells.column(pair_by).codes, cells.hours, tau_hours, seed)
-    return StoredCells(store, cells, pair_by, augment, pairs)
+
+    path: str | Path | None = None
+    columns: Mapping[str, Any] = COLUMNS
+    merge_labels: MergeLabels = None
+    missing: Missing = "error"
+    pair_by: Name | None = "lineage"
+    tau_hours: Sequence[float] = (0.5, 6.0)
+    augment: Views | Mapping[str, Any] = ImageViews()  # noqa: RUF009  # frozen
+    seed: int = 0
+
+    def cells(self, also: Sequence[str] = ()) -> StoredCells:
+        """Read the labels of the store; it has all columns of obs.
+
+        Parameters
+        ----------
+        also : sequence of str
+            Columns that are needed.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As :meth:`dataset`.
+        """
+        return self.dataset()
+
+    def dataset(self) -> StoredCells:
+        """Read the labels of the store; its patches are read batch by batch.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As for :class:`~cellcohort.data.anndata.AnnData`; or there are no hours to pair by.
+        """
+        store, pair_by = opened(self.path), self.pair_by
+        if len(store.shape) < 2:
+            raise ValueError(
+                f"{self.path} holds profiles of {store.shape[0]} features, no patches; read it with data=anndata."
+            )
+        cells, whole = labelled(store, {**COLUMNS, **self.columns}, self.merge_labels, self.missing, [pair_by])
+        views = made(self.augment)
+        if pair_by is None:
+            return StoredCells(store, cells, whole, views)
+        if cells.hours is None:
+            raise ValueError(f"pair_by={pair_by!r} needs times; name data.columns.hours, or set data.pair_by=null.")
+        pairs = Pairs(cells.column(pair_by).codes, cells.hours, self.tau_hours, self.seed)
+        return StoredCells(store, cells, pair_by, views, pairs)
+
+
+def load_patches(path: str | Path | None = None, **options: Any) -> StoredCells:
+    """Read the labels of a store of patches; the options are those of :class:`StoredPatches`."""
+    return StoredPatches(path, **options).dataset()

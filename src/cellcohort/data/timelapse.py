@@ -3,63 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cellcohort.augment import made
 from cellcohort.cells import CellTable
-from cellcohort.datasets.images.collection import read_collection
+from cellcohort.datasets.images.collection import Experiment, read_collection
 from cellcohort.datasets.images.index import BlankFrames, Border, Index, make_index
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.datasets.images.positives import Lineages, Positive, anchor_rows, check_positive
 from cellcohort.datasets.images.scaling import Normalise, scaling
-from cellcohort.datasets.positives import TrackCells
-from cellcohort.datasets.protocol import Views
+from cellcohort.datasets.protocol import LabelledCells, Views
 from cellcohort.messages import whole_number
 
-__all__ = ["load_cells", "load_timelapse"]
+__all__ = ["PatchOptions", "Timelapse", "load_cells", "load_timelapse"]
 
 PATCH = (1, 64, 64)
 TAU_HOURS = (0.5, 6.0)
 
 
-def load_timelapse(
-    path: str | Path | None = None,
-    experiments: Sequence[Mapping[str, Any]] | None = None,
-    patch: Sequence[int] = PATCH,
-    border: Border = "clamp",
-    normalise: Normalise = "position",
-    tau_hours: Sequence[float] = TAU_HOURS,
-    tau_decay_hours: float = 2.0,
-    positive: Positive = "lineage",
-    positive_columns: Sequence[str] = (),
-    augment: Views | None = None,
-    cache: str | Path = "outputs/timelapse",
-    cache_megabytes: int = 512,
-    seed: int = 0,
-    blank_frames: BlankFrames = "drop",
-) -> Patches:
-    """Read a collection of plates.
+@dataclass(frozen=True, kw_only=True)
+class PatchOptions:
+    """Options of patches of images and of their positives.
 
-    A collection is a YAML file with a list ``experiments``; an entry has ``name``; ``plate``, an OME-Zarr
-    HCS plate; ``tracks``, a table (columns ``track_id``, ``t`` in stored frames from 0, ``y`` and ``x`` in pixels,
-    ``position`` such as "A/1/0", and optionally ``z`` and ``parent_track_id``) or a mapping of position to
-    table; ``conditions``, wells by condition; ``interval_minutes``; ``channels``, names in the order in which
-    the model is to see them; and optionally ``start_hours``, and positions to ``include`` or ``exclude``.
-    Paths are relative to the file.
-
-    Parameters
+    Attributes
     ----------
-    path : str or Path
-        The collection; or a plate, with one entry without ``plate`` in `experiments`, whose
-        other paths are then relative to the folder that the plate lies in.
-    experiments : sequence of mapping, optional
-        Entries, where `path` is no collection.
     patch : (int, int, int)
         Slices, lines and columns around a cell.
     border : {"clamp", "drop"}
         Whether a patch that would leave the image is moved inside, or its cell left out.
+    blank_frames : {"drop", "keep"}
+        Whether cells are left out that lie in frames without an image (all zero, saturated, a copy of the frame
+        before) or on padding of zeros. A warning gives the positions, channels, frames and the number of cells. Such
+        frames are never part of the brightness that `normalise` measures.
     normalise : {"position", "plate", "none"}
         Over what the pixels of a channel are brought to mean 0 and standard deviation 1.
     tau_hours : (float, float)
@@ -71,93 +50,151 @@ def load_timelapse(
         anchors; another cell with equal labels in `positive_columns`; or a second view of the anchor.
     positive_columns : sequence of str
         With ``positive="columns"`` only.
-    augment : callable, optional
-        ``augment(inputs, key)`` makes the views where the model is.
-    cache : str or Path
-        Directory of the index and of the brightness of every position, which are made again when
-        the collection, its files or the options change.
+    augment : callable or mapping, optional
+        ``augment(inputs, key)`` makes the views where the model is; or its node of a config.
     cache_megabytes : int
         Of decoded images, for each process that reads.
     seed : int
         Key of the positives.
-    blank_frames : {"drop", "keep"}
-        Whether cells are left out that lie in frames without an image (all zero, saturated, a copy of the frame
-        before) or on padding of zeros. A warning gives the positions, channels, frames and the number of cells. Such
-        frames are never part of the brightness that `normalise` measures.
-
-    Returns
-    -------
-    Patches
-        The columns of its `cells` are listed at :class:`cellcohort.datasets.images.index.Index`.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        The collection, a plate or a table of tracks is not there or not as it should be; an option
-        is out of range; no cell has a positive.
-    ReadError
-        An image cannot be read.
     """
-    if cache_megabytes < 0:
-        raise ValueError(f"cache_megabytes={cache_megabytes} must be 0 or more.")
-    whole_number("seed", seed, 0)
-    if positive == "self" and not getattr(augment, "changes", augment is not None):
-        raise ValueError(
-            "positive='self' without augment, or with all of it turned off, would pair cells with themselves; turn "
-            "some of data.augment on, or use another positive."
+
+    patch: Sequence[int] = PATCH
+    border: Border = "clamp"
+    blank_frames: BlankFrames = "drop"
+    normalise: Normalise = "position"
+    tau_hours: Sequence[float] = TAU_HOURS
+    tau_decay_hours: float = 2.0
+    positive: Positive = "lineage"
+    positive_columns: Sequence[str] = ()
+    augment: Views | Mapping[str, Any] | None = None
+    cache_megabytes: int = 512
+    seed: int = 0
+
+    def _cells_of(self, experiments: Sequence[Experiment], cache: str | Path) -> LabelledCells:
+        index = self._index(experiments, cache)
+        cells = _cells(index)
+        rows = anchor_rows(cells, self.positive, self.positive_columns, self._lineages(index))
+        return LabelledCells(cells if len(rows) == len(cells) else cells.take(rows), Patches.whole)
+
+    def _patches_of(self, experiments: Sequence[Experiment], cache: str | Path) -> Patches:
+        if self.cache_megabytes < 0:
+            raise ValueError(f"cache_megabytes={self.cache_megabytes} must be 0 or more.")
+        whole_number("seed", self.seed, 0)
+        views = made(self.augment)
+        if self.positive == "self" and not getattr(views, "changes", views is not None):
+            raise ValueError(
+                "positive='self' without augment, or with all of it turned off, would pair cells with themselves; turn "
+                "some of data.augment on, or use another positive."
+            )
+        index = self._index(experiments, cache)
+        return Patches(
+            _cells(index),
+            index.fields,
+            index.place,
+            self.patch,
+            scaling(index, self.normalise, cache),
+            self._lineages(index),
+            self.positive,
+            self.positive_columns,
+            views,
+            self.cache_megabytes * 2**20,
+            self.seed,
+            made_with={"normalise": self.normalise, "border": self.border},
         )
-    check_positive(positive, tau_hours, tau_decay_hours, positive_columns)
-    index = make_index(read_collection(path, experiments), patch, border, cache, blank_frames)
-    return Patches(
-        _cells(index),
-        index.fields,
-        index.place,
-        patch,
-        scaling(index, normalise, cache),
-        _lineages(index, tau_hours, tau_decay_hours),
-        positive,
-        positive_columns,
-        augment,
-        cache_megabytes * 2**20,
-        seed,
-        made_with={"normalise": normalise, "border": border},
-    )
+
+    def _index(self, experiments: Sequence[Experiment], cache: str | Path) -> Index:
+        check_positive(self.positive, self.tau_hours, self.tau_decay_hours, self.positive_columns)
+        return make_index(experiments, self.patch, self.border, cache, self.blank_frames)
+
+    def _lineages(self, index: Index) -> Lineages:
+        track = index.frame["track"].cat.codes.to_numpy().astype(np.int64)
+        return Lineages(track, index.frame["hours"].to_numpy(), index.mother, self.tau_hours, self.tau_decay_hours)
+
+
+@dataclass(frozen=True)
+class Timelapse(PatchOptions):
+    """Tracked cells on plates that a collection lists.
+
+    A collection is a YAML file with a list ``experiments``. An entry has
+
+    - ``name``; ``plate``, an OME-Zarr HCS plate (0.4 or 0.5); ``conditions``, wells by condition; ``channels``, names
+      in the order in which the model sees them, or numbers where the plate has no names;
+    - ``tracks``, a table or a mapping of position to table, with columns ``track_id``, ``t`` in stored frames from 0,
+      ``y`` and ``x``, ``position`` such as "A/1/0", and optionally ``z`` and ``parent_track_id``. Images with one frame
+      need neither ``t`` nor ``track_id``;
+    - ``interval_minutes`` between frames, or ``hours``, a column of real times in ``time_unit``; ``start_hours``;
+    - optionally ``coordinates``, pixel or micrometer, which the plate's pixel size turns into pixels; and positions to
+      ``include`` or ``exclude``.
+
+    Paths are relative to the file, and names are what was typed.
+
+    The columns of its cells are listed at :class:`cellcohort.datasets.images.index.Index`.
+
+    Attributes
+    ----------
+    path : str or Path
+        The collection; or a plate, with one entry without ``plate`` in `experiments`, whose
+        other paths are then relative to the folder that the plate lies in.
+    experiments : sequence of mapping, optional
+        Entries, where `path` is no collection.
+    cache : str or Path
+        Directory of the index and of the brightness of every position, which are made again when
+        the collection, its files or the options change.
+    patch, border, blank_frames, normalise, tau_hours, tau_decay_hours, positive, positive_columns, augment
+        As for :class:`PatchOptions`.
+    cache_megabytes, seed
+        As for :class:`PatchOptions`.
+    """
+
+    path: str | Path | None = None
+    experiments: Sequence[Mapping[str, Any]] | None = None
+    cache: str | Path = "outputs/timelapse"
+
+    def cells(self, also: Sequence[str] = ()) -> LabelledCells:
+        """Read the cells; images are only looked at for frames without one.
+
+        Parameters
+        ----------
+        also : sequence of str
+            Columns that are needed; the index has all that there are.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As :meth:`dataset`.
+        """
+        return self._cells_of(read_collection(self.path, self.experiments), self.cache)
+
+    def dataset(self) -> Patches:
+        """Read the index of the cells; their images are read batch by batch.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            The collection, a plate or a table of tracks is not there or not as it should be; an option
+            is out of range; no cell has a positive.
+        ReadError
+            An image cannot be read.
+        """
+        return self._patches_of(read_collection(self.path, self.experiments), self.cache)
+
+
+def load_timelapse(
+    path: str | Path | None = None, experiments: Sequence[Mapping[str, Any]] | None = None, **options: Any
+) -> Patches:
+    """Read a collection of plates; the options are those of :class:`Timelapse`."""
+    return Timelapse(path, experiments, **options).dataset()
 
 
 def load_cells(
     path: str | Path | None = None,
     experiments: Sequence[Mapping[str, Any]] | None = None,
-    patch: Sequence[int] = PATCH,
-    border: Border = "clamp",
-    tau_hours: Sequence[float] = TAU_HOURS,
-    tau_decay_hours: float = 2.0,
-    positive: Positive = "lineage",
-    positive_columns: Sequence[str] = (),
-    cache: str | Path = "outputs/timelapse",
     also: Sequence[str] = (),
-    blank_frames: BlankFrames = "drop",
-) -> TrackCells:
-    """The cells that :func:`load_timelapse` would give; images are only looked at for frames without one.
-
-    Parameters
-    ----------
-    path, experiments, patch, border, tau_hours, tau_decay_hours, positive, positive_columns, cache, blank_frames
-        As for :func:`load_timelapse`.
-    also : sequence of str
-        Columns that are needed; the index has all that there are.
-    """
-    check_positive(positive, tau_hours, tau_decay_hours, positive_columns)
-    index = make_index(read_collection(path, experiments), patch, border, cache, blank_frames)
-    cells = _cells(index)
-    lineages = _lineages(index, tau_hours, tau_decay_hours)
-    rows = anchor_rows(cells, positive, positive_columns, lineages)
-    return TrackCells(cells if len(rows) == len(cells) else cells.take(rows), Patches.whole)
+    **options: Any,
+) -> LabelledCells:
+    """Read the cells of a collection without their images; the options are those of :class:`Timelapse`."""
+    return Timelapse(path, experiments, **options).cells(also)
 
 
 def _cells(index: Index) -> CellTable:
     return CellTable.from_frame(index.frame, hours="hours", track="track")
-
-
-def _lineages(index: Index, tau_hours: Sequence[float], tau_decay_hours: float) -> Lineages:
-    track = index.frame["track"].cat.codes.to_numpy().astype(np.int64)
-    return Lineages(track, index.frame["hours"].to_numpy(), index.mother, tau_hours, tau_decay_hours)

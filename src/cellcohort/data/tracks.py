@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from cellcohort.augment import made
 from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import numeric_values
-from cellcohort.datasets.positives import Positive, TrackCells, anchor_cells
+from cellcohort.datasets.positives import Positive, anchor_cells
+from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import read_table
@@ -22,30 +24,48 @@ from cellcohort.missing_values import Missing, said_words
 if TYPE_CHECKING:
     from cellcohort.datasets.features.windows import TrackWindows
 
-__all__ = ["COLUMNS", "load_cells", "load_tracks"]
+__all__ = ["COLUMNS", "Tracks", "Windows", "load_cells", "load_tracks"]
 
 
-def load_tracks(
-    path: str | Path | None = None,
-    columns: Mapping[str, Any] = COLUMNS,
-    interval_minutes: float | None = None,
-    start_hours: float | Mapping[Any, float] = 0.0,
-    time_unit: TimeUnit = "hours",
-    merge_labels: MergeLabels = None,
-    missing: Missing = "error",
-    log1p: Sequence[str] = (),
-    frames: int = 6,
-    tau_hours: Sequence[float] = (0.5, 2.0),
-    positive: Positive = "track_or_view",
-    augment: Augment = LIGHT,
-    seed: int = 0,
-) -> TrackWindows:
-    """Read a table of tracked cells.
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Options of windows of features, see :class:`~cellcohort.datasets.features.windows.TrackWindows`.
+
+    Attributes
+    ----------
+    frames : int
+        Frames in a window.
+    tau_hours : (float, float)
+        Least and greatest time from anchor to positive, in hours, both inclusive.
+    positive : {"track_or_view", "track", "view"}
+        A later window of the track, or a second view of the anchor.
+    augment : Augment or mapping
+        What makes two views of a window differ, or its node of a config.
+    seed : int
+        Key of positives and views.
+    """
+
+    frames: int = 6
+    tau_hours: Sequence[float] = (0.5, 2.0)
+    positive: Positive = "track_or_view"
+    augment: Augment | Mapping[str, Any] = LIGHT
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Tracks(Windows):
+    """Tracked cells from a table with one row per cell and frame.
 
     The order of the rows plays no part, frames may be missing, and track ids may repeat between
     experiments: a track is known by its experiment and its id.
 
-    Parameters
+    The cells are sorted by experiment, track and time, and hold the columns of the file that are not features,
+    beside "hours", "track", "lineage" where mapped, and "experiment" and "condition" where these are made of several
+    columns or of a threshold. Labels of experiments and conditions are texts. A column of the file with the name of
+    one that is made, but other labels, gets "file_" before its name. Rows of no track are left out, and a warning
+    gives their number.
+
+    Attributes
     ----------
     path : str or Path
         A ``.parquet``, ``.csv`` or ``.tsv`` file, the latter two perhaps compressed (``.csv.gz``); lines around the
@@ -73,37 +93,90 @@ def load_tracks(
     log1p : sequence of str
         Features to be read as log(1 + x), for those with a long tail.
     frames, tau_hours, positive, augment, seed
-        The window, the positives and the views: see :class:`~cellcohort.datasets.features.windows.TrackWindows`.
+        As for :class:`Windows`.
+    """
 
-    Returns
-    -------
-    TrackWindows
-        Its `cells` are sorted by experiment, track and time, and hold the columns of the file that
-        are not features, beside "hours", "track", "lineage" where mapped, and "experiment" and "condition" where
-        these are made of several columns or of a threshold. Labels of experiments and conditions are texts. A
-        column of the file with the name of one that is made, but other labels, gets "file_" before its name.
+    path: str | Path | None = None
+    columns: Mapping[str, Any] = COLUMNS
+    interval_minutes: float | None = None
+    start_hours: float | Mapping[Any, float] = 0.0
+    time_unit: TimeUnit = "hours"
+    merge_labels: MergeLabels = None
+    missing: Missing = "error"
+    log1p: Sequence[str] = ()
+
+    def cells(self, also: Sequence[str] = ()) -> LabelledCells:
+        """Read the cells without their features; these are not looked at, and need not be there.
+
+        Parameters
+        ----------
+        also : sequence of str
+            Columns to read beside those that `columns` and `merge_labels` name.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As :meth:`dataset`, but for what concerns features.
+        """
+        roles = replace(Roles.of(self.columns), features=[])
+        beside = {*also, *(self.merge_labels or ())} - roles.derived - set(roles.named)
+        only = {*roles.columns(), *beside}
+        table = read_table(self.path, roles.columns(), only, text_columns(roles), roles.numbers, roles.derived)
+        cells, _ = cells_of(table, roles, self._times, self.merge_labels, self.missing)
+        return anchor_cells(cells, self.tau_hours, self.positive, roles.whole)
+
+    def dataset(self) -> TrackWindows:
+        """Read the cells and their features.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            The file or a mapped column is not there; rows have no time or lineage, or no experiment or condition with
+            ``missing="error"``; a column "hours" that is not named has other times; features are not numbers or have
+            missing values; a (track, time) is there twice.
+
+        Warns
+        -----
+        UserWarning
+            Rows are of no track, and left out; a file is not plain UTF-8 with commas and decimal points.
+        """
+        from cellcohort.datasets.features.windows import TrackWindows  # here, since labels need no torch
+
+        roles = Roles.of(self.columns)
+        table = read_table(self.path, {*roles.columns(), *roles.features}, None, text_columns(roles), roles.numbers)
+        cells, rows = cells_of(table, roles, self._times, self.merge_labels, self.missing)
+        _check_features(table, roles)
+        values = _features(table.iloc[rows], roles.features, self.log1p, table.attrs.get("words", {}))
+        return TrackWindows(
+            cells, values, roles.features, self.frames, self.tau_hours, self.positive, made(self.augment), self.seed,
+            roles.whole,
+        )  # fmt: skip
+
+    @property
+    def _times(self) -> Times:
+        return Times(self.interval_minutes, self.start_hours, self.time_unit)
+
+
+def load_tracks(
+    path: str | Path | None = None,
+    columns: Mapping[str, Any] = COLUMNS,
+    interval_minutes: float | None = None,
+    start_hours: float | Mapping[Any, float] = 0.0,
+    **options: Any,
+) -> TrackWindows:
+    """Read tracked cells and their features.
+
+    Parameters
+    ----------
+    path, columns, interval_minutes, start_hours, **options
+        Those of :class:`Tracks`.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        The file or a mapped column is not there; rows have no time or lineage, or no experiment or condition with
-        ``missing="error"``; a column "hours" that is not named has other times; features are not numbers or have
-        missing values; a (track, time) is there twice.
-
-    Warns
-    -----
-    UserWarning
-        Rows are of no track, and left out; a file is not plain UTF-8 with commas and decimal points.
+        As :meth:`Tracks.dataset`.
     """
-    from cellcohort.datasets.features.windows import TrackWindows  # here, so that `load_cells` does not wait for torch
-
-    roles = Roles.of(columns)
-    table = read_table(path, {*roles.columns(), *roles.features}, None, text_columns(roles), roles.numbers)
-    times = Times(interval_minutes, start_hours, time_unit)
-    cells, rows = cells_of(table, roles, times, merge_labels, missing)
-    _check_features(table, roles)
-    values = _features(table.iloc[rows], roles.features, log1p, table.attrs.get("words", {}))
-    return TrackWindows(cells, values, roles.features, frames, tau_hours, positive, augment, seed, roles.whole)
+    return Tracks(path, columns, interval_minutes, start_hours, **options).dataset()
 
 
 def load_cells(
@@ -111,35 +184,24 @@ def load_cells(
     columns: Mapping[str, Any] = COLUMNS,
     interval_minutes: float | None = None,
     start_hours: float | Mapping[Any, float] = 0.0,
-    time_unit: TimeUnit = "hours",
-    merge_labels: MergeLabels = None,
-    missing: Missing = "error",
-    tau_hours: Sequence[float] = (0.5, 2.0),
-    positive: Positive = "track_or_view",
     also: Sequence[str] = (),
-) -> TrackCells:
-    """Read the cells that :func:`load_tracks` would give, without their features and in much less time.
+    **options: Any,
+) -> LabelledCells:
+    """Read tracked cells without their features.
 
     Parameters
     ----------
-    path, columns, interval_minutes, start_hours, time_unit, merge_labels, missing, tau_hours, positive
-        As for :func:`load_tracks`. The features that `columns` lists are not looked at, and need not be there.
+    path, columns, interval_minutes, start_hours, **options
+        Those of :class:`Tracks`.
     also : sequence of str
-        Columns to read beside those that `columns` and `merge_labels` name.
+        Columns to read besides.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        As :func:`load_tracks`, but for what concerns features.
+        As :meth:`Tracks.cells`.
     """
-    roles = replace(Roles.of(columns), features=[])
-    beside = {*also, *(merge_labels or ())} - roles.derived - set(roles.named)
-    table = read_table(
-        path, roles.columns(), {*roles.columns(), *beside}, text_columns(roles), roles.numbers, roles.derived
-    )
-    times = Times(interval_minutes, start_hours, time_unit)
-    cells, _ = cells_of(table, roles, times, merge_labels, missing)
-    return anchor_cells(cells, tau_hours, positive, roles.whole)
+    return Tracks(path, columns, interval_minutes, start_hours, **options).cells(also)
 
 
 def text_columns(roles: Roles) -> list[str]:

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Literal, get_args
 
 import numpy as np
 
 from cellcohort.cells import CellTable
+from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.messages import several
 
 Positive = Literal["track_or_view", "track", "view"]
 TICKS = 1_000_000  # per hour, of the clock that tells times apart
 ANY_LATER = 1e6  # hours; a greater tau means no other cells, and its ticks might not fit into an integer
-
-
-@dataclass(frozen=True)
-class TrackCells:
-    """The cells of a :class:`~cellcohort.datasets.features.windows.TrackWindows` without their features.
-
-    Attributes
-    ----------
-    cells : CellTable
-        The cells that can be anchors.
-    whole : str
-        Column of `cells` whose groups :func:`cellcohort.datasets.split.split` never cuts in two.
-    """
-
-    cells: CellTable
-    whole: str = "track"
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
-    def subset(self, positions: np.ndarray) -> TrackCells:
-        """Some of the cells, which become positions 0..n-1."""
-        return TrackCells(self.cells.take(positions), self.whole)
 
 
 def check_positive(tau_hours: Sequence[float], positive: str) -> None:
@@ -120,7 +97,9 @@ def anchors(clock: np.ndarray, first: np.ndarray, tau_hours: Sequence[float], po
     return np.flatnonzero(stop > start) if positive == "track" else rows
 
 
-def anchor_cells(cells: CellTable, tau_hours: Sequence[float], positive: Positive, whole: str = "track") -> TrackCells:
+def anchor_cells(
+    cells: CellTable, tau_hours: Sequence[float], positive: Positive, whole: str = "track"
+) -> LabelledCells:
     """The anchors among the cells of a table, as :class:`~cellcohort.datasets.features.windows.TrackWindows` has them.
 
     Parameters
@@ -130,6 +109,6 @@ def anchor_cells(cells: CellTable, tau_hours: Sequence[float], positive: Positiv
     """
     check_positive(tau_hours, positive)
     if positive == "view":
-        return TrackCells(cells, whole)
+        return LabelledCells(cells, whole)
     rows = anchors(*rising_clock(cells, tau_hours), tau_hours, positive)
-    return TrackCells(cells if len(rows) == len(cells) else cells.take(rows), whole)
+    return LabelledCells(cells if len(rows) == len(cells) else cells.take(rows), whole)

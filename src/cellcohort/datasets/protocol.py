@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
-from torch import Tensor
 
-from cellcohort.cells import CellTable
+from cellcohort.cells import CellTable, Name
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Views(Protocol):
@@ -16,6 +19,48 @@ class Views(Protocol):
 
     def __call__(self, inputs: Tensor, key: tuple[int, ...]) -> Tensor:
         """Augmented inputs (batch, *shape), a function of the arguments alone."""
+
+
+@dataclass(frozen=True)
+class LabelledCells:
+    """The cells of a dataset without what is seen of them.
+
+    Attributes
+    ----------
+    cells : CellTable
+        The cells that can be anchors.
+    whole : str, or list of str
+        Column (or columns, jointly) of `cells` whose groups :func:`cellcohort.datasets.split.split` never cuts in two.
+    """
+
+    cells: CellTable
+    whole: Name = "track"
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def subset(self, positions: np.ndarray) -> LabelledCells:
+        """Return some of the cells, which become positions 0..n-1."""
+        return LabelledCells(self.cells.take(positions), self.whole)
+
+
+class Source(Protocol):
+    """Where cells come from, before anything is read.
+
+    The groups of ``conf/data`` make one each. Its attributes are the options of the group.
+    """
+
+    def cells(self, also: Sequence[str] = ()) -> Any:
+        """Return the cells with their labels only, as :class:`LabelledCells` or as `Samples` that read when asked.
+
+        Parameters
+        ----------
+        also : sequence of str
+            Columns that axes name, to be read besides.
+        """
+
+    def dataset(self) -> Any:
+        """Return the cells with what is seen of them, as `Samples`."""
 
 
 class Samples(Protocol):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellcohort.cells import CellTable
-from cellcohort.datasets.positives import TrackCells
+from cellcohort.cells import CellTable, names_of
+from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.messages import plural_of, whole_number
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ CHUNK = "stored_chunk"  # column of stored cells whose groups are not cut where 
 COPIES = "copy_group"  # column of stored cells: number of the group of cells with the same values, 0 for those without
 
 
-def split[Tracks: (TrackWindows, TrackCells)](
+def split[Tracks: (TrackWindows, LabelledCells)](
     dataset: Tracks,
     by: str = "track",
     fraction: float = 0.2,
@@ -32,7 +32,7 @@ def split[Tracks: (TrackWindows, TrackCells)](
 
     Parameters
     ----------
-    dataset : TrackWindows or TrackCells
+    dataset : TrackWindows or LabelledCells
     by : {"track", "experiment"}
         "track" divides the tracks of every condition (that of a track's first row) of every experiment,
         so that each has cells in both parts unless it has one track only, which is then for training;
@@ -47,7 +47,7 @@ def split[Tracks: (TrackWindows, TrackCells)](
 
     Returns
     -------
-    train, validation : TrackWindows or TrackCells
+    train, validation : TrackWindows or LabelledCells
         Of the same kind as `dataset`.
 
     Raises
@@ -66,7 +66,7 @@ def split[Tracks: (TrackWindows, TrackCells)](
         validation = _by_experiment(dataset, fraction, held_out, seed)
     else:
         raise ValueError(f"by={by!r} is not a choice; use 'track' or 'experiment'.")
-    unit = "cell" if dataset.whole == CHUNK else dataset.whole
+    unit = "cell" if dataset.whole == CHUNK else " x ".join(names_of([dataset.whole]))
     for part, mask in (("training", ~validation), ("validation", validation)):
         if not mask.any():
             raise ValueError(
@@ -89,7 +89,7 @@ def _copied(cells: CellTable, among: np.ndarray) -> np.ndarray:
 
 
 def _by_experiment(
-    dataset: TrackWindows | TrackCells, fraction: float, held_out: Sequence[Any] | None, seed: int
+    dataset: TrackWindows | LabelledCells, fraction: float, held_out: Sequence[Any] | None, seed: int
 ) -> np.ndarray:
     column = dataset.cells.column("experiment")
     present = column.present()
@@ -103,7 +103,7 @@ def _by_experiment(
     return np.isin(column.codes, [column.labels.index(label) for label in chosen])
 
 
-def _by_track(dataset: TrackWindows | TrackCells, fraction: float, seed: int) -> np.ndarray:
+def _by_track(dataset: TrackWindows | LabelledCells, fraction: float, seed: int) -> np.ndarray:
     cells = dataset.cells
     _, first, group, size = np.unique(
         cells.column(dataset.whole).codes, return_index=True, return_inverse=True, return_counts=True

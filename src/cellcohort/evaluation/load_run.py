@@ -14,6 +14,7 @@ from typing import Any
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from cellcohort.data import source_of
 from cellcohort.datasets.protocol import Samples
 from cellcohort.module import ContrastiveModule
 from cellcohort.runtime.checkpoints import read_checkpoint
@@ -88,7 +89,8 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packag
     said = _check_version(config)
     state, module = _module(path, said, packages)
     try:
-        training, validation = instantiate(config.split, instantiate(config.data))
+        config.data._target_ = source_of(config.data._target_)
+        training, validation = instantiate(config.split, instantiate(config.data).dataset())
     except Exception as error:
         error.add_note(
             f"While reading the data of {directory} again ({said}). A relative data.path "

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
-from hydra.utils import get_method, instantiate
-from omegaconf import DictConfig, OmegaConf
+from hydra.utils import instantiate
+from omegaconf import DictConfig
 
 from cellcohort.cells import CellTable
 from cellcohort.datasets.split import CHUNK
@@ -22,7 +20,7 @@ class TrainingCells:
 
     Attributes
     ----------
-    dataset : TrackCells or Samples
+    dataset : LabelledCells or Samples
         The part for training.
     n_all : int
         Cells that there are, with those held out for validation.
@@ -73,27 +71,14 @@ class TrainingCells:
 def training_cells(config: DictConfig) -> TrainingCells:
     """Return the training cells of a config.
 
-    The module of ``data._target_`` may have a function ``load_cells``, which takes some of the same
-    arguments and ``also``, the columns that axes name, and reads no features. Without one the data are
-    loaded whole.
-
     Raises
     ------
-    TypeError
-        `data` has a key that its loading function does not take.
+    hydra.errors.InstantiationException
+        `data` has a key that its source does not take, or an option of it is out of range.
     ValueError
         The cells that are held out are too few for a batch of every rank.
     """
-    load = get_method(config.data._target_)
-    load_cells = getattr(sys.modules[load.__module__], "load_cells", None)
-    if load_cells is None:
-        whole = instantiate(config.data)
-    else:
-        node: Any = OmegaConf.to_container(config.data, resolve=True)
-        options = {key: value for key, value in node.items() if not key.startswith("_")}
-        signature(load).bind_partial(**options)
-        taken = {key: value for key, value in options.items() if key in signature(load_cells).parameters}
-        whole = load_cells(**taken, also=sorted(set(_columns(config.sampler))))
+    whole = instantiate(config.data).cells(also=sorted(set(_columns(config.sampler))))
     training, validation = instantiate(config.split, whole)
     instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
     n_all = len(whole.cells)

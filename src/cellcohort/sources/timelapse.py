@@ -10,7 +10,7 @@ import pandas as pd
 
 from cellcohort.datasets.images.patches import Patches as TimelapsePatches
 from cellcohort.datasets.images.storage import keys_of
-from cellcohort.datasets.protocol import Samples
+from cellcohort.datasets.protocol import Samples, Source
 from cellcohort.files import fingerprint
 
 SAMPLED = 64  # patches that are looked at to see whether they are made as before
@@ -22,17 +22,17 @@ class Patches:
 
     Parameters
     ----------
-    collection : Samples
-        For instance what :func:`cellcohort.data.timelapse.load_timelapse` gives. All cells of its table
-        are taken, those that can be no anchor among them, as recorded.
+    collection : Source
+        For instance a :class:`cellcohort.data.timelapse.Timelapse`. All cells of its table are taken, those that can
+        be no anchor among them, as recorded.
     """
 
     sparse = False
     features: list[str] | None = None
     notes: tuple[str, ...] = ()
 
-    def __init__(self, collection: Samples) -> None:
-        self._samples = collection.every_cell()
+    def __init__(self, collection: Source) -> None:
+        self._samples: Samples = collection.dataset().every_cell()
         self.shape = tuple(self._samples.shape)
 
     @property

@@ -79,8 +79,8 @@ def saturated(images: np.ndarray) -> None:
     images[[4, 9, 10, 11]] = 65535
 
 
-def half_saturated(images: np.ndarray) -> None:
-    images[[4, 9, 10, 11], :, :, :25] = 4095
+def nearly_saturated(images: np.ndarray) -> None:
+    images[[4, 9, 10, 11], :, :, :37] = 4095
 
 
 def one_value(images: np.ndarray) -> None:
@@ -100,7 +100,7 @@ def repeated(images: np.ndarray) -> None:
         (zero, "all zero", "long"),
         (zero, "all zero", "sharded"),
         (saturated, "saturated", "compressed"),
-        (half_saturated, "saturated", "compressed"),
+        (nearly_saturated, "saturated", "compressed"),
         (one_value, "of one value", "sharded"),
         (repeated, "repeated", "compressed"),
         (repeated, "repeated", "raw"),

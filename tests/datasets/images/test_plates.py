@@ -178,6 +178,12 @@ def test_axes_in_another_order_are_refused(tmp_path: Path, axes: str) -> None:
         load(tmp_path, cells_of("tcyx"))
 
 
+def test_a_plate_that_lists_no_stored_image_is_refused(tmp_path: Path) -> None:
+    write_layout(tmp_path / "one.zarr", "tcyx", wells=())
+    with pytest.raises(ValueError, match=r"the plate of one lists no image that is stored"):
+        load(tmp_path, cells_of("tcyx"))
+
+
 def test_a_position_without_images_is_refused_with_its_name(tmp_path: Path) -> None:
     write_layout(tmp_path / "one.zarr", "tcyx")
     zarr.open_group(tmp_path / "one.zarr/B/2/0", mode="r+").attrs["multiscales"] = []

@@ -16,13 +16,13 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 from cellcohort.datasets.images.chunks import Chunks
 from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.plates import Field
-from cellcohort.datasets.images.storage import Storage, check_stored, keys_of
+from cellcohort.datasets.images.storage import Storage, keys_of
 from cellcohort.files import fingerprint
 from cellcohort.messages import listed, several
 
 SAMPLED = 16  # frames of a field that are always looked at, evenly spread
 TOGETHER = 2**26  # bytes of frames that are in memory at once
-SATURATED = 0.5  # of the pixels at the greatest value of the camera
+SATURATED = 0.9  # of the pixels at the greatest value of the camera
 TOPS = (2**8 - 1, 2**10 - 1, 2**12 - 1, 2**14 - 1, 2**16 - 1)
 EMPTY = 0.5  # of the pixels are zero in a channel that is nearly empty by nature
 PADDED = 0.25  # of a frame that an image within padding has, at least
@@ -78,7 +78,8 @@ def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
     mark = fingerprint(list(fields), frames, chunks.stamps(keys), 1)  # the last is the version of this code
 
     def build() -> pa.Table:
-        check_stored(fields, used)
+        lists = (used[used[:, 0] == number, 1].tolist() for number in range(len(fields)))
+        chunks.check_stored(key for i, some in enumerate(lists) for key in keys_of(i, fields[i], some))
         found: list[tuple[object, ...]] = []
         for number in tqdm(range(len(fields)), desc="frames", unit="position", disable=None, leave=False):
             for channel in range(len(fields[number].channels)):
@@ -138,7 +139,7 @@ def describe(faults: pd.DataFrame, fields: Sequence[Field], place: np.ndarray, b
 def _faults(chunks: Chunks, number: int, channel: int, frames: Sequence[int]) -> Iterator[tuple[object, ...]]:
     """The rows of one channel of a field."""
     field = chunks.fields[number].with_channel(channel)
-    suspects = _suspects(field, frames)
+    suspects = _suspects(chunks.storage(number), field, frames)
     seen = _look(chunks, number, field, frames, suspects)
     if any(one.kind for one in seen.values()) and len(suspects) < len(frames):
         seen = _look(chunks, number, field, frames, set(frames))
@@ -149,9 +150,9 @@ def _faults(chunks: Chunks, number: int, channel: int, frames: Sequence[int]) ->
             yield number, channel, t, one.kind, *one.box
 
 
-def _suspects(field: Field, frames: Sequence[int]) -> set[int]:
+def _suspects(storage: Storage, field: Field, frames: Sequence[int]) -> set[int]:
     """Frames whose stored size gives reason to look at them, and those that are always looked at."""
-    storage, of_time = Storage(field), dict[int, list[int]]()
+    of_time = dict[int, list[int]]()
     for _, *place in keys_of(0, field, frames):
         of_time.setdefault(place[0], []).append(storage.size(place) or 0)
     sizes = np.array([of_time[t // field.chunks[0]] for t in frames])

@@ -11,7 +11,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from cellcohort.datasets.images.plates import Field
-from cellcohort.datasets.images.storage import Key, ReadError, Storage
+from cellcohort.datasets.images.storage import WAY_OUT, Key, ReadError, Storage
 
 TOGETHER = 2**25  # bytes that are decoded in one call, at most, or one chunk
 
@@ -77,7 +77,27 @@ class Chunks:
 
     def stamps(self, keys: Iterable[Key]) -> list[str]:
         """Size and time of the file of each chunk, which change when it is written anew; empty where there is none."""
-        return [self._storage(key[0]).stamp(key[1:]) for key in keys]
+        return [self.storage(key[0]).stamp(key[1:]) for key in keys]
+
+    def check_stored(self, keys: Iterable[Key]) -> None:
+        """Make sure that chunks are stored, without decoding them.
+
+        Raises
+        ------
+        ReadError
+            A shard is damaged, or chunks are missing in a field whose store does not leave out empty ones.
+        """
+        missing, n = [], 0
+        for n, key in enumerate(keys, 1):  # noqa: B007
+            if self.storage(key[0]).size(key[1:]) is None and not self.fields[key[0]].fills:
+                missing.append(key)
+        if missing:
+            key, field = missing[0], self.fields[missing[0][0]]
+            raise ReadError(
+                f"{len(missing)} of {n} chunks are missing, such as that of {field.store}, position {field.name} of "
+                f"{field.experiment}, frame {key[1] * field.chunks[0]}, channel {key[2] * field.chunks[1]}: "
+                f"{self.storage(key[0]).file(key[1:])}. {WAY_OUT}"
+            )
 
     def _kept_chunk(self, key: Key) -> np.ndarray | None:
         with self._lock:
@@ -107,7 +127,7 @@ class Chunks:
             ) from error
 
     def _decoded(self, keys: Sequence[Key]) -> list[np.ndarray]:
-        field, storage = self.fields[keys[0][0]], self._storage(keys[0][0])
+        field, storage = self.fields[keys[0][0]], self.storage(keys[0][0])
         for key in keys:
             storage.check_stored(key[1:])
         corner = [i * n for i, n in zip(keys[0][1:], field.chunks, strict=True)]
@@ -119,7 +139,8 @@ class Chunks:
         together = storage.read((np.concatenate([np.array(span) for span in spans]), *at[1:]))
         return np.split(together, np.cumsum([len(span) for span in spans])[:-1])
 
-    def _storage(self, number: int) -> Storage:
+    def storage(self, number: int) -> Storage:
+        """The stored chunks of a field, opened once."""
         if number not in self._storages:
             self._storages[number] = Storage(self.fields[number])
         return self._storages[number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,6 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.images.blank_frames import blank_cells, describe
 from cellcohort.datasets.images.blank_frames import blank_frames as find_blank_frames
@@ -103,14 +105,15 @@ def make_index(
     ):
         if value not in choices:
             raise ValueError(f"{name}={value!r} is not a choice; use {' or '.join(choices)}.")
-    of_each = [fields_of(experiment) for experiment in experiments]
+    with ThreadPoolExecutor() as pool:  # opening files is mostly waiting
+        of_each = list(pool.map(fields_of, experiments))
     fields = [field for of_one in of_each for field in of_one]
     _check_fit(fields, patch)
     file = Path(cache) / f"index-{_fingerprint(experiments, fields, patch)}.parquet"
     frame = cached_table(file, lambda: _build(experiments, of_each, patch)).to_pandas()
     place = frame[list(PLACE)].to_numpy(np.int32)
     _warn_of_tracks(frame, place, experiments, of_each)
-    faults = find_blank_frames(fields, np.unique(place[:, :2], axis=0), cache)
+    faults = find_blank_frames(fields, _used(place), cache)
     keep = frame["_inside"].to_numpy() | (border == "clamp")
     if not keep.any():
         raise ValueError(f"border='drop' leaves no cell: every patch of {list(patch)} would leave the image.")
@@ -129,6 +132,13 @@ def make_index(
     nearest = np.full_like(mother, -1)
     nearest[left] = mothers_among(mother, left)[left]
     return Index(frame, place[keep], nearest, fields, faults)
+
+
+def _used(place: np.ndarray) -> np.ndarray:
+    """Fields and frames that have cells, each once, (n, 2)."""
+    frames = int(place[:, 1].max()) + 1
+    used = np.flatnonzero(np.bincount(place[:, 0].astype(np.int64) * frames + place[:, 1]))
+    return np.stack([used // frames, used % frames], axis=1)
 
 
 def _blank(
@@ -172,7 +182,8 @@ def _warn_of_tracks(
 def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]], patch: Sequence[int]) -> pa.Table:
     parts, families, mothers, tracks = [], [], [], []
     first_field = first_track = 0
-    for experiment, fields in zip(experiments, of_each, strict=True):
+    bar = tqdm(experiments, desc="tracks", unit="experiment", disable=None, leave=False)
+    for experiment, fields in zip(bar, of_each, strict=True):
         rows = read_tracks(experiment, fields)
         found = descent(rows)
         names = [f"{experiment.name}/{fields[i].name}/" for i in found["_field"]]

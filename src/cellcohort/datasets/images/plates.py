@@ -102,6 +102,11 @@ def fields_of(experiment: Experiment) -> list[Field]:
     """
     plate = _open(experiment)
     positions = _positions(plate)
+    if not positions:
+        raise ValueError(
+            f"the plate of {experiment.name} lists no image that is stored: {experiment.plate}. Its metadata must list "
+            "the wells, and those of each well the images."
+        )
     wells = sorted({name.rpartition("/")[0] for name in positions})
     mapped = [well for of_one in experiment.conditions.values() for well in of_one]
     _check_there(experiment, "conditions", mapped, wells, "well")

@@ -101,8 +101,9 @@ class Lineages:
 
     def anchors(self) -> np.ndarray:
         """Rows that have a positive, ascending."""
-        owner, _, _ = self.segments(np.arange(len(self._track)))
-        return np.unique(owner)
+        some = np.zeros(len(self._track), bool)
+        some[self.segments(np.arange(len(self._track)))[0]] = True
+        return np.flatnonzero(some)
 
     def draw(self, rows: np.ndarray, key: tuple[int, ...]) -> np.ndarray:
         """A positive of each row, or the row itself where it has none.

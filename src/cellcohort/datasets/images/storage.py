@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -46,6 +47,7 @@ class Storage:
         self._per_file = tuple(outer.get(axis, 1) // n for axis, n in zip(AXES, field.chunks, strict=True))
         self._folder = os.path.join(field.store, field.array)
         self._indices: LRUCache[Key, tuple[str, np.ndarray]] = LRUCache(MOST_INDICES)
+        self._lock = threading.Lock()
 
     def file(self, place: Sequence[int]) -> str:
         """Path of the file that holds a chunk, by itself or in a shard."""
@@ -74,9 +76,10 @@ class Storage:
         if self._array.shards is None:
             return int(stamp.partition(" ")[0])
         shard = self._file_place(place)
-        kept = self._indices.get(shard)
-        if kept is None or kept[0] != stamp:
-            kept = self._indices[shard] = stamp, self._index(place)
+        with self._lock:
+            kept = self._indices.get(shard)
+            if kept is None or kept[0] != stamp:
+                kept = self._indices[shard] = stamp, self._index(place)
         offset, length = kept[1][tuple(i % n for i, n in zip(place, self._per_file, strict=True))]
         return None if offset == ABSENT else int(length)
 
@@ -140,34 +143,3 @@ def keys_of(number: int, field: Field, frames: Iterable[int]) -> Iterator[Key]:
     channels = sorted({channel // field.chunks[1] for channel in field.channels})
     grid = [range(-(-size // n)) for size, n in zip(field.shape[2:], field.chunks[2:], strict=True)]
     return ((number, *place) for place in product(times, channels, *grid))
-
-
-def check_stored(fields: Sequence[Field], used: np.ndarray) -> None:
-    """Make sure that every chunk of some frames is stored, without decoding it.
-
-    Parameters
-    ----------
-    fields : sequence of Field
-    used : numpy.ndarray of int, shape (n, 2)
-        Numbers of fields, and frames.
-
-    Raises
-    ------
-    ReadError
-        A shard is damaged, or chunks are missing in a field whose store does not leave out empty ones.
-    """
-    missing, n = [], 0
-    for number, field in enumerate(fields):
-        storage = Storage(field)
-        for _, *place in keys_of(number, field, used[used[:, 0] == number, 1].tolist()):
-            n += 1
-            if storage.size(place) is None and not field.fills:
-                missing.append((storage, place))
-    if missing:
-        storage, place = missing[0]
-        field = storage.field
-        raise ReadError(
-            f"{len(missing)} of {n} chunks are missing, such as that of {field.store}, position {field.name} of "
-            f"{field.experiment}, frame {place[0] * field.chunks[0]}, channel {place[1] * field.chunks[1]}: "
-            f"{storage.file(place)}. {WAY_OUT}"
-        )

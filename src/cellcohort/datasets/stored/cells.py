@@ -11,7 +11,7 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from cellcohort.cells import CellTable, checked_positions
+from cellcohort.cells import CellTable, Name, checked_positions
 from cellcohort.datasets.protocol import Views
 from cellcohort.datasets.stored.pairs import Pairs
 from cellcohort.datasets.stored.store import Store
@@ -45,7 +45,7 @@ class StoredCells:
     """
 
     def __init__(
-        self, store: Store, cells: CellTable, whole: str, views: Views | None = None, pairs: Pairs | None = None
+        self, store: Store, cells: CellTable, whole: Name, views: Views | None = None, pairs: Pairs | None = None
     ) -> None:
         if views is None or not getattr(views, "changes", True):
             raise ValueError(
