@@ -23,7 +23,7 @@ from cellcohort.datasets.stored.pairs import Pairs
 from cellcohort.datasets.stored.store import Store
 from cellcohort.loading.chunks import make_chunked_loader
 from cellcohort.loading.rows import make_loader
-from cellcohort.sampling import BatchSampler, ChunkedBatchSampler, ConditionBalanced, ExperimentAware
+from cellcohort.sampling import BatchSampler, ChunkedBatchSampler, ChunksInOrder, ConditionBalanced, ExperimentAware
 from stores import QUIET, cells, prepared, write
 
 pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:in . of 4 epochs")]  # of few batches each
@@ -176,14 +176,14 @@ def test_an_error_of_the_sampler_is_raised_and_no_short_epoch(
     dataset = load_anndata(paths[False])
     sampler = sampler_of(dataset)
     loader = make_chunked_loader(dataset, sampler)
-    run = sampler._picker.run
+    run = sampler._picker.pick_run
 
-    def failing(epoch: int, number: int, n: int) -> np.ndarray:
+    def failing(epoch: int, number: int, n: int) -> list[np.ndarray]:
         if number > 0:
             raise KeyError("planted")
         return run(epoch, number, n)
 
-    monkeypatch.setattr(sampler._picker, "run", failing)
+    monkeypatch.setattr(sampler._picker, "pick_run", failing)
     with pytest.raises(KeyError, match="planted"):
         list(loader)
 
@@ -374,6 +374,24 @@ def test_a_positive_is_a_later_cell_of_the_lineage_in_memory() -> None:
     for tau in ((2.0, 0.5), (0.0, 0.0), (np.nan, 1.0)):
         with pytest.raises(ValueError, match="must be two times in hours"):
             Pairs(track, hours, tau, seed=0)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_short_last_batch_of_a_pass_holds_the_last_cells(paths: dict[bool, Path], paired: bool) -> None:
+    dataset = load_anndata(paths[False], columns={"hours": "hours", "track": "track"})
+    if paired:
+        pairs = Pairs(dataset.cells.column("track").codes, dataset.cells.hours, (0.5, 3.0), seed=0)
+        dataset = StoredCells(dataset.store, dataset.cells, "track", ExpressionViews(), pairs)
+    sampler = ChunksInOrder(dataset.cells, None, 64, 16, 16, drop_last=False)
+    batches = list(make_chunked_loader(dataset, sampler))
+    positions = [batch["meta"]["position"].numpy() for batch in batches]
+    assert [len(rows) for rows in positions] == [64] * 31 + [16]
+    assert np.array_equal(np.concatenate(positions), np.arange(2000))
+    assert all(
+        np.array_equal(batch["anchor"].numpy(), dataset.recorded(rows))
+        and batch["positive"].shape == batch["anchor"].shape
+        for batch, rows in zip(batches, positions, strict=True)
+    )
 
 
 def test_positives_come_with_their_anchors_and_those_without_are_counted(paths: dict[bool, Path]) -> None:

@@ -37,6 +37,7 @@ class Sampler:
 
     def __init__(self, n: int, broken: int | None = None, wrong: int | None = None) -> None:
         self.n, self.broken, self.wrong, self.epoch = n, broken, wrong, 0
+        self.cells = range(n)
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch

@@ -189,7 +189,7 @@ def test_positives_that_windows_do_not_hold_are_said(tmp_path: Path, together: s
     alone = [
         rows == pairs.draw(rows, np.concatenate([np.arange(run.start, run.stop) for run in window]), 0)
         for (_, one), window in list(zip(sampler.requests(0), windows, strict=True))[:8]
-        for rows in [one.ravel()]
+        for rows in [np.concatenate(one)]
     ]
     assert f"{100 * np.mean(np.concatenate(alone)):.1f} % of the anchors have none there and are paired" in text_of(of)
     told = [one for one in findings(of) if "although the store has a later cell of their track" in one.problem]

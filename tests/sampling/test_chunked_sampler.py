@@ -4,6 +4,7 @@ import pickle
 import warnings
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import annbatch
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from annbatch.samplers import DistributedSampler
 from scipy import sparse
 from torch.utils.data import DataLoader
 
@@ -202,7 +204,8 @@ def test_cells_of_weight_0_are_never_drawn() -> None:
 def test_batches_of_one_window_share_cells_only_where_the_store_has_no_more(axes: str) -> None:
     sampler = make(axes)
     experiment, condition = PREPARED.experiment.to_numpy(), PREPARED.condition.to_numpy()
-    for step, positions in sampler.requests(0):
+    for step, batches in sampler.requests(0):
+        positions = np.concatenate(batches)
         cells, times = np.unique(positions, return_counts=True)
         for cell in cells[times > 1]:
             stratum = np.ones(len(PREPARED), bool)
@@ -322,7 +325,7 @@ def test_windows_beyond_their_chunks_are_told_of_once(monkeypatch: pytest.Monkey
     sampler = make("two")
     monkeypatch.setattr(sampler._picker, "_limit", 3)
     with pytest.warns(ShortfallWarning, match=r"loads \d+ chunks, since its .* be cut from preload_nchunks=3;") as told:
-        loads = [len(np.unique(load // CHUNK)) for _, load in sampler.requests(5)]
+        loads = [len(np.unique(np.concatenate(load) // CHUNK)) for _, load in sampler.requests(5)]
     assert min(loads) > 3 and len(loads) > 1 and len(told) == 1
 
 
@@ -412,7 +415,7 @@ def test_a_batch_belongs_to_who_asked_for_it() -> None:
     sampler = make("two")
     first = sampler.batch(0, 0).copy()
     sampler.batch(0, 0).sort()
-    next(sampler.requests(0))[1][:] = 0
+    next(sampler.requests(0))[1][0][:] = 0
     assert (sampler.batch(0, 0) == first).all()
 
 
@@ -652,6 +655,102 @@ def _rows(batch: Any) -> tuple[np.ndarray, np.ndarray]:
     return batch["X"], batch["index"]
 
 
+# annbatch's own ways to share rows among ranks, and torch's to share them among workers
+
+
+@pytest.mark.parametrize("kind", [ChunkedBatchSampler, ChunksShuffled, ChunksInOrder])
+def test_the_distributed_sampler_of_annbatch_is_refused_with_the_way_out(kind: type[ChunkSampler]) -> None:
+    sampler = kind(CELLS, None, BATCH, CHUNK, PRELOAD)
+    with pytest.raises(TypeError, match=r"mask.*rank=.*world_size=.*for_rank\(rank, world_size\)"):
+        DistributedSampler(sampler, dist_info=lambda: (1, 2))
+    assert sampler.mask == slice(0, None)
+
+
+def test_a_generator_is_refused_with_the_way_out() -> None:
+    sampler = make("two")
+    with pytest.raises(TypeError, match=r"rng.*seed="):
+        sampler.rng = np.random.default_rng(0)
+    assert sampler.rng is None
+
+
+def as_worker(monkeypatch: pytest.MonkeyPatch, worker: int, num_workers: int) -> None:
+    """Let samplers see what they would see in one of some worker processes of torch."""
+    info = SimpleNamespace(id=worker, num_workers=num_workers)
+    monkeypatch.setattr("cellcohort.sampling.chunked.sampler.get_worker_info", lambda: info)
+
+
+def test_reading_in_order_refuses_several_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = ChunksInOrder(CELLS, None, BATCH, CHUNK, PRELOAD)
+    whole = [rows for request in sampler.sample(len(PREPARED)) for rows in rows_of(request)]
+    as_worker(monkeypatch, 0, 1)
+    sampler.set_epoch(0)
+    assert [rows for request in sampler.sample(len(PREPARED)) for rows in rows_of(request)] == whole
+    as_worker(monkeypatch, 0, 2)
+    sampler.set_epoch(0)
+    with pytest.raises(ValueError, match=r"2 worker processes.*order.*num_workers=0.*ChunksShuffled"):
+        next(iter(sampler.sample(len(PREPARED))))
+
+
+# passes that leave no cell out
+
+TAIL = 4_013  # cells that do not fill their last batch
+
+
+def read(sampler: ChunkSampler, n: int) -> list[list[int]]:
+    return [rows for request in sampler.sample(n) for rows in rows_of(request)]
+
+
+@pytest.mark.parametrize("kind", [ChunksShuffled, ChunksInOrder])
+@pytest.mark.parametrize("part", [np.arange(TAIL), np.arange(5, TAIL, 3)])
+def test_a_pass_that_drops_no_last_batch_reads_every_cell_once(kind: type[ChunkSampler], part: np.ndarray) -> None:
+    cells = CellTable.from_frame(prepared(make_frame(TAIL))).take(part)
+    sampler = kind(cells, None, BATCH, CHUNK, PRELOAD, drop_last=False)  # type: ignore[call-arg]
+    dropping = kind(cells, None, BATCH, CHUNK, PRELOAD)
+    n, left = divmod(len(part), BATCH)
+    assert left and len(sampler) == n + 1 == sampler.n_batches(TAIL) and len(dropping) == n
+    sizes = [BATCH] * n + [left]
+    for epoch in range(2):
+        batches = [sampler.batch(epoch, step) for step in range(len(sampler))]
+        assert [len(batch) for batch in batches] == sizes
+        assert sorted(np.concatenate(batches).tolist()) == list(range(len(part)))
+        assert [sorted(part[batch]) for batch in batches] == [sorted(rows) for rows in read(sampler, TAIL)]
+        assert [len(batch) for batch in sampler] == sizes
+        sampler.set_epoch(epoch + 1)
+    if kind is ChunksInOrder:
+        assert (np.concatenate(batches) == np.arange(len(part))).all()
+        assert all((dropping.batch(0, step) == batches[step]).all() for step in range(n))
+
+
+def test_a_full_last_batch_is_no_other_with_drop_last() -> None:
+    both = [ChunksShuffled(CELLS, None, BATCH, CHUNK, PRELOAD, drop_last=drop) for drop in (False, True)]
+    assert (epoch_of(both[0]) == epoch_of(both[1])).all()
+
+
+def test_fewer_cells_than_a_batch_are_one_short_batch() -> None:
+    cells = CELLS.take(np.arange(9 * CHUNK, 9 * CHUNK + 20))
+    sampler = ChunksInOrder(cells, None, BATCH, CHUNK, 2, drop_last=False)
+    assert read(sampler, len(PREPARED)) == [list(range(9 * CHUNK, 9 * CHUNK + 20))]
+
+
+def test_a_short_last_batch_is_refused_with_ranks() -> None:
+    cells = CELLS.take(np.arange(TAIL))
+    with pytest.raises(ValueError, match=r"drop_last=False.*world_size=2.*cells\.take"):
+        ChunksInOrder(cells, None, BATCH, CHUNK, PRELOAD, world_size=2, drop_last=False)
+    with pytest.raises(ValueError, match=r"drop_last=False.*world_size=2"):
+        ChunksInOrder(cells, None, BATCH, CHUNK, PRELOAD, drop_last=False).for_rank(0, 2)
+    with pytest.raises(ValueError, match="drop_last='no'"):
+        ChunksInOrder(cells, None, BATCH, CHUNK, PRELOAD, drop_last="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_the_loader_of_annbatch_delivers_a_short_last_batch(tmp_path: Path, is_sparse: bool) -> None:
+    arrays, matrix = arrays_of(tmp_path, is_sparse)
+    sampler = ChunksInOrder(CELLS, None, 256, CHUNK, PRELOAD, drop_last=False)
+    found = [batch["index"] for batch in loader_of(sampler, arrays)]
+    assert [len(rows) for rows in found] == [256] * 46 + [224]
+    assert (np.concatenate(found) == np.arange(len(PREPARED))).all() and len(matrix) == len(PREPARED)
+
+
 # bad input
 
 
@@ -789,5 +888,5 @@ def test_the_preview_does_not_call_least_what_sharing_cells_undercuts() -> None:
     assert cost is not None and cost.amplification < cost.least and cost.shared > 0
     assert f"all cells of a stratum come equally often from this store is {cost.least:.2f}, " in text
     assert (
-        "unless batches of one window share cells." in text and f"{cost.shared:.2%} of the places hold a cell" in text
+        "unless batches of one chunk window share cells." in text and f"{cost.shared:.2%} of the places hold a cell" in text
     )

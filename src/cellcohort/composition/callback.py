@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from cellcohort.composition.log import CompositionLog
 from cellcohort.composition.meter import StepMeter
-from cellcohort.sampling import BatchSampler
+from cellcohort.sampling.protocol import Sampler
 
 MOST_PENDING = 100  # batches pending at most, where the trainer logs less often
 REMEDY = (
@@ -35,7 +35,7 @@ class CompositionLogger(lightning.Callback):
 
     Parameters
     ----------
-    sampler : BatchSampler
+    sampler : Sampler
         The batch sampler of the training loader of this rank.
     run_dir : path
         Where ``composition.parquet`` goes.
@@ -59,7 +59,7 @@ class CompositionLogger(lightning.Callback):
     takes longer for a row than the measurement does, so a thread logs to it during the next step.
     """
 
-    def __init__(self, sampler: BatchSampler, run_dir: str | os.PathLike[str], every_n_steps: int = 1) -> None:
+    def __init__(self, sampler: Sampler, run_dir: str | os.PathLike[str], every_n_steps: int = 1) -> None:
         if every_n_steps < 1:
             raise ValueError(f"every_n_steps={every_n_steps} is out of range; use 1 to log every step.")
         self._sampler, self._run_dir, self._every = sampler, run_dir, every_n_steps

@@ -47,10 +47,10 @@ from cellcohort.composition.metrics import (
     TimeWindow,
     label_texts,
 )
-from cellcohort.sampling import BatchSampler
 from cellcohort.sampling.axes.base import Axis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.coverage import DrawCounter
+from cellcohort.sampling.protocol import Sampler
 
 __all__ = ["MOST_LABELS", "Meter", "StepMeter", "describe", "title_of"]
 
@@ -212,7 +212,7 @@ class StepMeter:
 
     Parameters
     ----------
-    sampler : BatchSampler
+    sampler : Sampler
         The batch sampler of any rank.
 
     Attributes
@@ -223,7 +223,7 @@ class StepMeter:
         epoch began, as a share of all cells (on the row of the global batch, else NaN).
     """
 
-    def __init__(self, sampler: BatchSampler) -> None:
+    def __init__(self, sampler: Sampler) -> None:
         self.meter = Meter(sampler.cells, sampler.axes, sampler.scope)
         self.names = (*self.meter.names, "coverage")
         self._ranks = [sampler.for_rank(rank, sampler.world_size) for rank in range(sampler.world_size)]

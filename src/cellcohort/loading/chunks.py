@@ -17,6 +17,7 @@ from torch import Tensor
 from cellcohort.datasets.codecs import decoding
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.loading.rows import BatchLoader
+from cellcohort.sampling.chunked.sampler import ChunkSampler
 
 __all__ = ["ChunkedLoader", "make_chunked_loader"]
 
@@ -30,6 +31,7 @@ class ChunkedLoader(BatchLoader):
     """
 
     dataset: StoredCells  # type: ignore[assignment]
+    batch_sampler: ChunkSampler
     preload_to_gpu: bool = False
 
     def _batches(self) -> Iterator[dict[str, Any]]:
@@ -41,12 +43,12 @@ class ChunkedLoader(BatchLoader):
         loader = annbatch.Loader(
             batch_sampler=windows, return_index=True, preload_to_gpu=self.preload_to_gpu, to=to
         ).add_datasets(store.arrays)
-        size = self.batch_sampler.batch_size
         batches = iter(loader)
         with decoding():  # annbatch opens sparse arrays with its first batch
             read = self._next_of(batches, windows)
         while read is not None:
             rows = read["index"]
+            size = len(rows) // 2 if windows.paired else len(rows)
             yield dataset.batch(rows[:size], rows[size:], _dense(read["X"]), epoch, step)
             step += 1
             read = self._next_of(batches, windows)
@@ -70,13 +72,14 @@ class _Windows(annbatch.abc.Sampler):
     batch_size = None  # batches are given as splits
     shuffle = False
 
-    def __init__(self, sampler: Any, dataset: StoredCells, epoch: int) -> None:
+    def __init__(self, sampler: ChunkSampler, dataset: StoredCells, epoch: int) -> None:
         self._sampler, self._dataset, self._epoch = sampler, dataset, epoch
         self.requests: list[slice] = []  # of the window that is being read
         self.unchecked: list[slice] = []  # the same until its first batch is there
+        self.paired = False  # whether positives follow the anchors of a batch
 
     def n_batches(self, n_obs: int) -> int:
-        return int(self._sampler.n_batches(n_obs))
+        return self._sampler.n_batches(n_obs)
 
     def validate(self, n_obs: int) -> None:
         self._sampler.validate(n_obs)
@@ -91,7 +94,8 @@ class _Windows(annbatch.abc.Sampler):
     def _paired(self, rows: np.ndarray, order: np.ndarray, split: np.ndarray) -> np.ndarray:
         anchors = rows[split]
         later = self._dataset.positives(anchors, rows, self._epoch)
-        return split if later is anchors else np.concatenate([split, order[np.searchsorted(rows, later, sorter=order)]])
+        self.paired = later is not anchors
+        return np.concatenate([split, order[np.searchsorted(rows, later, sorter=order)]]) if self.paired else split
 
 
 def _dense(read: Any) -> Tensor:
@@ -103,16 +107,16 @@ def _dense(read: Any) -> Tensor:
 
 
 def make_chunked_loader(
-    dataset: StoredCells, batch_sampler: Any, preload_to_gpu: bool = False, buffer_size: int | None = None
+    dataset: StoredCells, batch_sampler: ChunkSampler, preload_to_gpu: bool = False, buffer_size: int | None = None
 ) -> ChunkedLoader:
     """The loader of one process for cells that are read in chunks.
 
     Parameters
     ----------
     dataset : StoredCells
-    batch_sampler : annbatch.abc.Sampler
-        One of this package, such as :class:`cellcohort.sampling.ChunkedBatchSampler`, made from
-        ``dataset.cells``; reachable as ``loader.batch_sampler``.
+    batch_sampler : ChunkSampler
+        Such as :class:`cellcohort.sampling.ChunkedBatchSampler`, made from ``dataset.cells``; reachable as
+        ``loader.batch_sampler``.
     preload_to_gpu : bool
         Put windows together on the GPU, which annbatch does with cupy; batches come from there.
     buffer_size : int, optional
@@ -132,7 +136,7 @@ def make_chunked_loader(
             f"{type(dataset).__name__} is not read in chunks; use reading=rows, or data=anndata or data=patches with a "
             "store that scripts/prepare.py wrote."
         )
-    if not isinstance(batch_sampler, annbatch.abc.Sampler):
+    if not isinstance(batch_sampler, ChunkSampler):
         raise TypeError(
             f"{type(batch_sampler).__name__} does not say which chunks to read; use ChunkedBatchSampler, or "
             "make_loader, which reads row by row."

@@ -14,6 +14,7 @@ from torch.utils.data import default_convert
 from cellcohort.datasets.protocol import Samples
 from cellcohort.messages import changes
 from cellcohort.runtime.signals import leave_process_group
+from cellcohort.sampling.protocol import Sampler
 
 __all__ = ["BatchLoader", "make_loader"]
 
@@ -30,7 +31,7 @@ class BatchLoader(ThreadDataLoader):
     it is asked for more.
     """
 
-    batch_sampler: Any
+    batch_sampler: Sampler
     _open: ThreadBuffer | None = None
     _next: dict[str, int] | None = None  # the batch after the last one that was consumed
 
@@ -108,7 +109,7 @@ def _outcomes(batches: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 def make_loader(
     dataset: Samples,
-    batch_sampler: Iterable[list[int]],
+    batch_sampler: Sampler,
     num_workers: int = 0,
     persistent_workers: bool = True,
     buffer_size: int = 1,
@@ -120,7 +121,7 @@ def make_loader(
     ----------
     dataset : Samples
         Its class is what worker processes import.
-    batch_sampler : iterable of list of int
+    batch_sampler : Sampler
         Yields positions of `dataset`; reachable as ``loader.batch_sampler``.
     num_workers : int
         Worker processes; 0 loads in a thread of this process.
@@ -141,10 +142,9 @@ def make_loader(
         raise ValueError(f"num_workers={num_workers}, buffer_size={buffer_size}: use at least 0 and at least 1.")
     if start_method not in get_args(StartMethod):
         raise ValueError(f"start_method={start_method!r} is not a choice; use {' or '.join(get_args(StartMethod))}.")
-    cells = getattr(batch_sampler, "cells", None)
-    if cells is not None and len(cells) != len(dataset):
+    if len(batch_sampler.cells) != len(dataset):
         raise ValueError(
-            f"the sampler was made for {len(cells)} cells and the dataset has {len(dataset)}; "
+            f"the sampler was made for {len(batch_sampler.cells)} cells and the dataset has {len(dataset)}; "
             "make it from dataset.cells."
         )
     workers: dict[str, Any] = {}

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from cellcohort.datasets.protocol import Samples
 from cellcohort.preview.tables import short
-from cellcohort.sampling import BatchSampler
 from cellcohort.sampling.batch import Batch
+from cellcohort.sampling.protocol import Sampler
 
 CELLS = 14  # of a batch that are shown
 _INCH, _LABELS, _MARGIN = 0.9, 0.75, 1.3  # of a patch, of the labels over it, and to its left
@@ -29,7 +29,7 @@ class _Strip:
     columns: list[str]
 
 
-def sheet(samples: Samples, sampler: BatchSampler, steps: Iterable[int] = (0, 1), seed: int = 0) -> Figure:
+def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), seed: int = 0) -> Figure:
     """Draw cells of some batches of epoch 0, evenly spread over each.
 
     For every batch and channel there are the anchors, under them their positives and, where the dataset
@@ -39,7 +39,7 @@ def sheet(samples: Samples, sampler: BatchSampler, steps: Iterable[int] = (0, 1)
     ----------
     samples : Samples
         Of images: inputs (channels, slices, lines, columns), of which the middle slice is shown.
-    sampler : BatchSampler
+    sampler : Sampler
         Of the cells of `samples`; the batches shown are those of its rank.
     steps : iterable of int
         Which batches.
@@ -80,7 +80,7 @@ def sheet(samples: Samples, sampler: BatchSampler, steps: Iterable[int] = (0, 1)
     return figure
 
 
-def _strip(samples: Samples, sampler: BatchSampler, step: int, seed: int) -> _Strip:
+def _strip(samples: Samples, sampler: Sampler, step: int, seed: int) -> _Strip:
     positions = Batch(sampler.batch(0, step).tolist(), 0, step)
     batch = samples.__getitems__(positions)
     shown = np.unique(np.linspace(0, len(positions) - 1, CELLS).astype(int))

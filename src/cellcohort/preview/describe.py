@@ -10,8 +10,8 @@ from cellcohort.cells import CellTable, Column
 from cellcohort.composition.meter import title_of
 from cellcohort.composition.metrics import label_texts
 from cellcohort.messages import listed, several
-from cellcohort.sampling import BatchSampler
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
+from cellcohort.sampling.protocol import Sampler
 
 __all__ = ["FEW", "asked_lines", "has_axis", "percent", "table_line", "title_of"]
 
@@ -25,7 +25,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f} %" if 0 < share < 0.00995 else f"{100 * share:.1f} %"
 
 
-def has_axis(sampler: BatchSampler, kind: type[Axis]) -> bool:
+def has_axis(sampler: Sampler, kind: type[Axis]) -> bool:
     """Return whether one of the axes is of a kind."""
     return any(isinstance(axis, kind) for axis in sampler.axes.values())
 
@@ -45,7 +45,7 @@ def table_line(cells: CellTable) -> str:
     return f"{several(len(cells), 'cell')}: {', '.join(parts) or 'no experiment, condition, hours or track'}"
 
 
-def asked_lines(sampler: BatchSampler) -> Iterator[str]:
+def asked_lines(sampler: Sampler) -> Iterator[str]:
     """Describe what the axes ask of the batches, in a sentence or two for each."""
     axes = [axis for _, axis in sorted(sampler.axes.items())]
     if not axes:
@@ -67,7 +67,7 @@ def asked_lines(sampler: BatchSampler) -> Iterator[str]:
         yield f"This holds for the batches of all {sampler.world_size} ranks of a step together (scope=global)."
 
 
-def _group(axis: GroupAxis, sampler: BatchSampler) -> str:
+def _group(axis: GroupAxis, sampler: Sampler) -> str:
     column = sampler.cells.column(axis.column)
     weights, cells = axis.weights(column), column.counts()
     positive = weights[(cells > 0) & (weights > 0)]

@@ -28,7 +28,7 @@ from cellcohort.preview.survey import Survey
 from cellcohort.preview.tables import WIDTH, tables
 from cellcohort.sampling import BatchSampler, ShortfallWarning
 from cellcohort.sampling.axes.base import WindowAxis
-from cellcohort.sampling.chunked.read_cost import in_chunks
+from cellcohort.sampling.protocol import Sampler, in_chunks
 
 # the more it changes about a training, the earlier
 CHECKS: tuple[Callable[[Survey], Iterator[Finding]], ...] = (
@@ -85,12 +85,12 @@ def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def cover(sampler: BatchSampler) -> str:
+def cover(sampler: Sampler) -> str:
     """Describe the epoch that ``num_batches="cover"`` would make, or why it is not available.
 
     Parameters
     ----------
-    sampler : BatchSampler
+    sampler : Sampler
 
     Returns
     -------

@@ -18,8 +18,9 @@ from cellcohort.preview.cells import TrainingCells
 from cellcohort.preview.label_shares import LabelShares
 from cellcohort.sampling import Asked, BatchSampler, ShortfallWarning
 from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
-from cellcohort.sampling.chunked.read_cost import Reading, in_chunks, reading
+from cellcohort.sampling.chunked.read_cost import Reading, reading
 from cellcohort.sampling.coverage import Coverage, DrawCounter, coverage_of
+from cellcohort.sampling.protocol import Sampler, in_chunks
 
 # at most so many epochs and draws are counted for `Survey.coverage_by_epoch`, and up to this coverage
 _EPOCHS, _DRAWS, _NEARLY_ALL = 10, 20_000_000, 0.999
@@ -34,7 +35,7 @@ class Survey:
 
     Attributes
     ----------
-    sampler : BatchSampler
+    sampler : Sampler
     epoch_steps : int
         Batches that each rank is trained on in an epoch.
     steps : int
@@ -61,7 +62,7 @@ class Survey:
         Where the cells come from, if that is known.
     """
 
-    sampler: BatchSampler
+    sampler: Sampler
     epoch_steps: int
     steps: int
     label_shares: tuple[LabelShares, ...]
@@ -123,7 +124,7 @@ class Survey:
 
 
 def survey(
-    sampler: BatchSampler,
+    sampler: Sampler,
     batches: int = 2000,
     limit: float | None = None,
     epochs: int = 1,
@@ -135,7 +136,7 @@ def survey(
 
     Parameters
     ----------
-    sampler : BatchSampler
+    sampler : Sampler
         The sampler of any rank.
     batches : int
         Batches to measure, of all ranks together.
@@ -190,7 +191,7 @@ def survey(
     )
 
 
-def _later_coverage(ranks: list[BatchSampler], steps: int, counter: DrawCounter, epochs: int) -> list[float]:
+def _later_coverage(ranks: list[Sampler], steps: int, counter: DrawCounter, epochs: int) -> list[float]:
     """Share of the cells drawn after each epoch but the first, which is counted already."""
     shares: list[float] = []
     per_epoch = steps * len(ranks) * ranks[0].batch_size
@@ -206,7 +207,7 @@ def _later_coverage(ranks: list[BatchSampler], steps: int, counter: DrawCounter,
 class _Record:
     """What was measured so far; a batch is what the axes rule."""
 
-    def __init__(self, sampler: BatchSampler) -> None:
+    def __init__(self, sampler: Sampler) -> None:
         self.meter = Meter(sampler.cells, sampler.axes, sampler.scope)
         self.steps_at_once = self.meter.steps_at_once(sampler.world_size)
         self._joint, self._world_size = sampler.scope == "global", sampler.world_size

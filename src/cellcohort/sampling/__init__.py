@@ -19,9 +19,10 @@ from cellcohort.sampling.flexible import FlexibleBatchSampler
 from cellcohort.sampling.planning.shortfalls import ShortfallWarning
 
 if TYPE_CHECKING:
-    from cellcohort.sampling.chunked.sampler import ChunkedBatchSampler, ChunksInOrder, ChunksShuffled
+    from cellcohort.sampling.chunked.sampler import ChunkedBatchSampler
+    from cellcohort.sampling.chunked.unweighted import ChunksInOrder, ChunksShuffled
 
-_CHUNKED = {"ChunkedBatchSampler": "sampler", "ChunksInOrder": "sampler", "ChunksShuffled": "sampler"}
+_CHUNKED = {"ChunkedBatchSampler": "sampler", "ChunksInOrder": "unweighted", "ChunksShuffled": "unweighted"}
 
 __all__ = [
     "Asked",

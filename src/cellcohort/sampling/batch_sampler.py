@@ -93,6 +93,8 @@ class BatchSampler:
         or batches than there are.
     """
 
+    reads_chunks = False
+
     def __init__(
         self,
         cells: CellTable,
@@ -169,6 +171,11 @@ class BatchSampler:
     def n_cells(self) -> int:
         """Cells that may be drawn: those to which no axis gives weight or ratio 0."""
         return self._picker.plan.n_cells
+
+    @property
+    def unreached(self) -> tuple[str, ...]:
+        """Those of `warnings` that say that ranks do not meet every group in each epoch: none, row by row."""
+        return ()
 
     @property
     def strata_columns(self) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numba import njit
 
-from cellcohort.sampling.batch_sampler import BatchSampler
+from cellcohort.sampling.protocol import Sampler
 
 
 class DrawCounter:
@@ -101,14 +101,14 @@ class Coverage:
         )
 
 
-def coverage(sampler: BatchSampler, epoch: int = 0) -> Coverage:
+def coverage(sampler: Sampler, epoch: int = 0) -> Coverage:
     """Count the draws of every cell in one epoch of all ranks, finished or planned.
 
     Draws all batches of the epoch. Uses four bytes of memory per cell.
 
     Parameters
     ----------
-    sampler : BatchSampler
+    sampler : Sampler
         The sampler of any rank.
     epoch : int
 
@@ -124,12 +124,12 @@ def coverage(sampler: BatchSampler, epoch: int = 0) -> Coverage:
     return coverage_of(sampler, counter.draws)
 
 
-def coverage_of(sampler: BatchSampler, draws: np.ndarray) -> Coverage:
+def coverage_of(sampler: Sampler, draws: np.ndarray) -> Coverage:
     """Sort counted draws by the strata of a sampler.
 
     Parameters
     ----------
-    sampler : BatchSampler
+    sampler : Sampler
     draws : numpy.ndarray of int, shape (n_cells,)
         How often each cell was drawn.
 

@@ -14,7 +14,7 @@ from cellcohort.preview.describe import FEW, has_axis, percent
 from cellcohort.preview.label_shares import LabelShares
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
-from cellcohort.sampling.chunked.read_cost import in_chunks
+from cellcohort.sampling.protocol import in_chunks
 
 RANKS_DIFFER = 0.02  # difference between the ranks' mean shares of a label, above which it is a finding
 ABSENT = 0.05  # share of batches without a cell of a condition
@@ -72,7 +72,7 @@ def absent_conditions(survey: Survey) -> Iterator[Finding]:
 
 def drift(survey: Survey) -> Iterator[Finding]:
     """Find labels that are primary in far more or fewer of the batches than asked, by a batch at least."""
-    unreached = tuple(getattr(survey.sampler, "unreached", ()))
+    unreached = survey.sampler.unreached
     group, texts = survey.group, []
     if group is not None:
         asked, found = survey.primary_shares

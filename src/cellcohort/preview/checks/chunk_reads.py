@@ -10,7 +10,7 @@ from cellcohort.preview.checks.store_layout import layout_advice, layout_columns
 from cellcohort.preview.describe import has_axis
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.axes.base import ShareAxis, WindowAxis
-from cellcohort.sampling.chunked.read_cost import in_chunks
+from cellcohort.sampling.protocol import in_chunks
 
 STEPS_PER_SECOND = 10  # for which requests are given, since the speed of the model is not known
 WASTEFUL = 1.5  # read amplification above which another layout of the store is advised

@@ -14,7 +14,7 @@ from cellcohort.preview.describe import has_axis, percent, title_of
 from cellcohort.preview.label_shares import LabelShares
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.axes.base import CapAxis, GroupAxis, ShareAxis, WindowAxis
-from cellcohort.sampling.chunked.read_cost import in_chunks
+from cellcohort.sampling.protocol import in_chunks
 
 REASONS = 6  # reasons that are listed
 SAME_TRACK = 0.02  # share of a batch's cells that share their track with another, above which it is a finding
@@ -33,8 +33,8 @@ def shortfalls(survey: Survey) -> Iterator[Finding]:
     leaked, leak_asked = survey.numbers.get("leak/held"), survey.numbers.get("leak/asked")
     if leaked is not None and leak_asked is not None and survey.numbers["leak/shortfall"].any():
         lacking.append(f"leaked cells {percent(leaked.mean())} instead of {percent(leak_asked.mean())}")
-    of_windows = getattr(survey.sampler, "unreached", ())  # which `drift` reports
-    reasons = tuple(reason for reason in survey.sampler.warnings if reason not in of_windows)
+    unreached = survey.sampler.unreached  # which `drift` reports
+    reasons = tuple(reason for reason in survey.sampler.warnings if reason not in unreached)
     if not (lacking or reasons):
         return
     group = survey.group

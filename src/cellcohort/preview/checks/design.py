@@ -11,16 +11,16 @@ from cellcohort.messages import listed, several
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.describe import FEW, has_axis, title_of
 from cellcohort.preview.survey import Survey
-from cellcohort.sampling import BatchSampler
 from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
+from cellcohort.sampling.protocol import Sampler
 
 
-def conditions_per_experiment(sampler: BatchSampler) -> np.ndarray | None:
+def conditions_per_experiment(sampler: Sampler) -> np.ndarray | None:
     """Count the conditions of each experiment.
 
     Parameters
     ----------
-    sampler : BatchSampler
+    sampler : Sampler
 
     Returns
     -------
@@ -35,7 +35,7 @@ def conditions_per_experiment(sampler: BatchSampler) -> np.ndarray | None:
     return np.bincount(pairs // len(condition.labels), minlength=len(experiment.labels))
 
 
-def nested(sampler: BatchSampler) -> bool:
+def nested(sampler: Sampler) -> bool:
     """Whether there are several experiments and conditions, but no experiment has two conditions."""
     counts = conditions_per_experiment(sampler)
     return counts is not None and counts.max() == 1 < min(

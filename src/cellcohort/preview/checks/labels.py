@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
 from cellcohort.preview.checks import Finding
-from cellcohort.sampling import BatchSampler
+from cellcohort.sampling.protocol import Sampler
 
 MOST_TYPOS = 300  # labels of a column, above which typing errors are not searched for
 _MOST_GROUPS = 10  # groups of similar labels that are listed
@@ -32,12 +32,12 @@ _PUNCTUATION = re.compile(
 )
 
 
-def spellings(sampler: BatchSampler, mergeable: bool) -> Iterator[Finding]:
+def spellings(sampler: Sampler, mergeable: bool) -> Iterator[Finding]:
     """Find labels of the experiment, the condition and the axes that look like two spellings of one name.
 
     Parameters
     ----------
-    sampler : BatchSampler
+    sampler : Sampler
     mergeable : bool
         Whether the config of the data has ``merge_labels``.
 

@@ -10,7 +10,7 @@ import numpy as np
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.describe import percent
 from cellcohort.preview.survey import Survey
-from cellcohort.sampling.chunked.read_cost import in_chunks
+from cellcohort.sampling.protocol import in_chunks
 
 WINDOWS = 8  # of rank 0 that are counted
 MANY = 0.1  # share of anchors with positives in the store but not in their chunk window, above which it is a finding
@@ -25,7 +25,10 @@ def second_views(survey: Survey) -> tuple[float, float] | None:
     rank, anchors, later = sampler.for_rank(0, sampler.world_size), [], []
     for _, positions in islice(rank.requests(0), WINDOWS):
         read = rank.load_request(positions, n)["requests"]
-        window, rows = np.concatenate([np.arange(run.start, run.stop) for run in read]), rank.rows[positions].ravel()
+        window, rows = (
+            np.concatenate([np.arange(run.start, run.stop) for run in read]),
+            rank.rows[np.concatenate(positions)],
+        )
         found = dataset.positives(rows, window, 0)
         if found is rows:
             return None

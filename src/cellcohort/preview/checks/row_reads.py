@@ -13,7 +13,8 @@ from cellcohort.preview.checks.chunk_reads import WASTEFUL
 from cellcohort.preview.checks.store_layout import layout_advice
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling import ShortfallWarning
-from cellcohort.sampling.chunked.read_cost import in_chunks, reading
+from cellcohort.sampling.chunked.read_cost import reading
+from cellcohort.sampling.protocol import in_chunks
 
 BATCHES = 16  # of rank 0, spread over the epoch, whose requests are counted
 COSTLY = 4.0  # read amplification above which reading in chunks is advised

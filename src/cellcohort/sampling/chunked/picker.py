@@ -82,10 +82,10 @@ class ChunkPicker:
         """Return the positions of a batch, int64 of shape (places,)."""
         return self.pick_run(epoch, number, 1)[0]
 
-    def pick_run(self, epoch: int, number: int, n: int) -> np.ndarray:
-        """Return the positions of `n` batches of one window, int64 of shape (n, places)."""
+    def pick_run(self, epoch: int, number: int, n: int) -> list[np.ndarray]:
+        """Return the positions of `n` batches of one window."""
         window, place = divmod(number, self.per_window)
-        return self.window(epoch, window).positions[place : place + n].copy()
+        return list(self.window(epoch, window).positions[place : place + n].copy())
 
     def asked(self, epoch: int, number: int) -> Asked:
         """Return what the axes ask of a batch."""

@@ -1,8 +1,8 @@
-"""Batches of cells that are read in chunks: what every such sampler is to annbatch's loader."""
+"""The batch sampler whose cells are read in chunks, and what it is to annbatch's loader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import annbatch.abc
@@ -24,16 +24,15 @@ RUN = 2  # neighbouring chunks that are read together: one thread decodes them
 
 
 class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
-    """A batch sampler whose batches are cut from windows of chunks, for annbatch's `Loader` too.
+    """A batch sampler whose batches are cut from chunk windows, for annbatch's `Loader` too.
 
-    It is all that :class:`BatchSampler` is, a pure sequence of batches known by epoch and step. Besides,
-    a pass of the loader asks it for load requests: the chunks of one window after another, as aligned
-    slices, and the batches that they are cut into. Windows are dealt out to ranks, and those of a
-    rank to worker processes, in turn; each loads its own.
+    It is all that :class:`BatchSampler` is, a pure sequence of batches known by epoch and step. Besides, it gives the
+    loader load requests: the chunks of one window after another, as aligned slices, and the batches that are cut from
+    them. Ranks, and the worker processes of a rank, take windows in turn; each loads its own.
 
-    A pass of the loader begins at the epoch and step that :meth:`set_epoch` or :meth:`load_state_dict` say, or one
-    epoch after the pass before. Worker processes take these along when they start: with workers that
-    are made anew for every pass, call :meth:`set_epoch` before each.
+    A pass of the loader begins at the epoch and step that :meth:`set_epoch` or :meth:`load_state_dict` set, or one
+    epoch after the pass before. Worker processes copy these when they start: with workers that start anew for every
+    pass, call :meth:`set_epoch` before each.
 
     Parameters
     ----------
@@ -56,9 +55,10 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         As for :class:`BatchSampler`, or a batch is larger than a window.
     """
 
-    _picker: ChunkPicker | SequentialPicker
-    batch_size: int = 0  # an attribute, where annbatch has a property
+    reads_chunks = True
     shuffle = True
+    batch_size: int = 0  # an attribute, where annbatch has a property
+    _picker: ChunkPicker | SequentialPicker
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
     ) -> None:
         if scope != "rank":
             raise ValueError(
-                f"scope={scope!r} cannot be had where cells are read in chunks: every rank has windows of its own. "
+                f"scope={scope!r} is not supported where cells are read in chunks: every rank has windows of its own. "
                 "Use scope='rank', or read row by row."
             )
         if isinstance(num_batches, str):
             raise ValueError(
-                f"num_batches={num_batches!r} cannot be had where cells are read in chunks; use a whole number >= 1, "
+                f"num_batches={num_batches!r} is not supported where cells are read in chunks; use an integer >= 1, "
                 "or null (None), which is as many as the cells fill."
             )
         if num_batches is not None:
@@ -104,10 +104,6 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
                 f"{self.chunk_size} rows.",
             )
 
-    def _sequential(self, shuffle: bool) -> SequentialPicker:
-        plan = Plan(self.cells, {}, self.batch_size, self.seed)
-        return SequentialPicker(plan, self.cells, self.chunk_size, self.preload_nchunks, shuffle)
-
     @property
     def rows(self) -> np.ndarray:
         """Row of the store that each cell is in, int (n_cells,)."""
@@ -124,6 +120,11 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         return self._picker.per_window
 
     @property
+    def unreached(self) -> tuple[str, ...]:
+        """Say if windows are too few for every group to be primary in every epoch of each rank."""
+        return self._picker.unreached(self.num_batches, self.world_size)
+
+    @property
     def signature(self) -> dict[str, int | str]:
         """What the sequence of batches depends on, by option; the same on every rank."""
         return {**super().signature, "chunk_size": self.chunk_size, "preload_nchunks": self.preload_nchunks}
@@ -134,38 +135,31 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
             f"preload_nchunks={self.preload_nchunks})"
         )
 
+    def _shortfalls(self) -> tuple[str, ...]:
+        return (*super()._shortfalls(), *self.unreached)
+
     def _number(self, step: int) -> int:
         return place_of(step, self.num_batches, self.per_window, self.rank, self.world_size)
 
-    def n_batches(self, n_obs: int) -> int:
-        """Batches of one pass on this rank, as annbatch asks for them."""
-        return self.num_batches
+    def requests(
+        self, epoch: int, first: int = 0, worker: int = 0, num_workers: int = 1
+    ) -> Iterator[tuple[int, list[np.ndarray]]]:
+        """Yield the first step of each window of an epoch from step `first` on, and the positions of its batches.
 
-    def validate(self, n_obs: int) -> None:
-        """Raise ValueError where a store of `n_obs` rows is not the one that the cells are of."""
-        needed = len(self.cells) if self.cells.rows is None else int(self.cells.rows.max()) + 1
-        if n_obs < needed or (self.cells.rows is None and n_obs != needed):
-            raise ValueError(
-                f"the loader has {n_obs} rows, but the cells of the sampler are in {needed} rows; give both the "
-                "same store: all of its datasets in one order, and the table of its obs."
-            )
-
-    def requests(self, epoch: int, first: int = 0, of: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, np.ndarray]]:
-        """First step and positions (n_batches, batch_size) of each window from step `first` on, each a load.
-
-        With ``of=(i, n)``, every n-th of the windows of the epoch from the i-th on.
+        Of several workers, each yields windows in turn.
         """
-        step = load = 0
-        while step < self.num_batches:
-            number = self._number(step)
-            stop = min(step + self.per_window - number % self.per_window, self.num_batches)
-            begin = max(step, first)
-            if begin < stop and load % of[1] == of[0]:
-                yield begin, self._picker.pick_run(epoch, number + begin - step, stop - begin)
-            step, load = stop, load + 1
+        begin = n = 0
+        while begin < self.num_batches:
+            number = self._number(begin)
+            end = min(begin + self.per_window - number % self.per_window, self.num_batches)
+            skipped = max(first - begin, 0)
+            if begin + skipped < end and n % num_workers == worker:
+                yield begin + skipped, self._picker.pick_run(epoch, number + skipped, end - begin - skipped)
+            begin, n = end, n + 1
 
-    def load_request(self, positions: np.ndarray, n_obs: int) -> LoadRequest:
-        """The chunks that hold some batches, (n_batches, batch_size), and where in them their cells are."""
+    def load_request(self, batches: Sequence[np.ndarray], n_obs: int) -> LoadRequest:
+        """Return the chunks that hold some batches, and where in them their cells are."""
+        positions = np.concatenate(batches)
         rows = positions if self.cells.rows is None else self.cells.rows[positions]
         chunk = rows // self.chunk_size
         is_read = np.zeros(n_obs // self.chunk_size + 1, bool)
@@ -179,32 +173,73 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         offset[chunks] = np.cumsum(end - begin) - end
         return {
             "requests": [slice(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)],
-            "splits": list(rows + offset[chunk]),
+            "splits": np.split(rows + offset[chunk], np.cumsum([len(batch) for batch in batches])[:-1]),
         }
+
+    # what annbatch calls
+
+    def n_batches(self, n_obs: int) -> int:
+        """Return the batches of one pass on this rank."""
+        return self.num_batches
+
+    def validate(self, n_obs: int) -> None:
+        """Raise ValueError if a store of `n_obs` rows is not the one of the cells."""
+        needed = len(self.cells) if self.cells.rows is None else int(self.cells.rows.max()) + 1
+        if n_obs < needed or (self.cells.rows is None and n_obs != needed):
+            raise ValueError(
+                f"the loader has {n_obs} rows, but the cells of the sampler are in {needed} rows; give both the "
+                "same store: all of its datasets in one order, and the table of its obs."
+            )
 
     def _sample(self, n_obs: int) -> Iterator[LoadRequest]:
         epoch, first = self._begin()
-        worker = get_worker_info()
-        of = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        windows = (self.load_request(positions, n_obs) for _, positions in self.requests(epoch, first, of))
+        info = get_worker_info()
+        worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
+        if num_workers > 1 and not self.shuffle:
+            raise ValueError(
+                f"{num_workers} worker processes would mix the order of {type(self).__name__}; use num_workers=0 or 1, "
+                "or ChunksShuffled."
+            )
+        windows = self.requests(epoch, first, worker, num_workers)
+        requests = (self.load_request(batches, n_obs) for _, batches in windows)
         with ThreadPoolExecutor(1, "windows") as planner:  # plans the next window while one is read
-            ahead = planner.submit(next, windows, None)
+            ahead = planner.submit(next, requests, None)
             while (request := ahead.result()) is not None:
-                ahead = planner.submit(next, windows, None)
+                ahead = planner.submit(next, requests, None)
                 yield request
         self._end()
 
+    @property
+    def mask(self) -> slice:
+        """All rows: what annbatch's samplers restrict to the share of a rank."""
+        return slice(0, None)
+
+    @mask.setter
+    def mask(self, value: slice) -> None:
+        raise TypeError(
+            f"{type(self).__name__} has no mask to set: annbatch's DistributedSampler gives each rank a part of the "
+            "rows, in which other experiments and conditions lie. Make the sampler of each rank with rank= and "
+            "world_size=, or by for_rank(rank, world_size)."
+        )
+
+    @property
+    def rng(self) -> None:
+        """None: batches are a function of the seed."""
+
+    @rng.setter
+    def rng(self, value: np.random.Generator | None) -> None:
+        raise TypeError(f"{type(self).__name__} has no rng to set: batches are a function of its seed; use seed=.")
+
 
 class ChunkedBatchSampler(ChunkSampler):
-    """Yield batches that hold what the axes ask, cut from windows of chunks that are chosen to allow it.
+    """Yield batches that hold what the axes ask, cut from chunk windows that are chosen to allow it.
 
-    The quotas of every batch are those of :class:`~cellcohort.sampling.BatchSampler`. Which chunks are loaded
-    together is decided from a census of the strata in every chunk: chunks are added until every batch of the
-    window can be filled, first for the strata whose cells lie in the most chunks. Each goes through all of its
-    chunks before it reads one again.
-    Cells that a window loads and no batch takes are read in vain; they are not kept for later windows, so
-    that any window can be planned at once, by any process. A store laid out for the axes makes them few;
-    see :class:`~cellcohort.sampling.chunked.read_cost.Reading` for how many they are.
+    The quotas of every batch are those of :class:`~cellcohort.sampling.BatchSampler`. An index of the strata in every
+    chunk decides which chunks are loaded together: chunks are added until every batch of the window can be filled,
+    first for the strata whose cells lie in the most chunks. Each stratum goes through all of its chunks before it reads
+    one again. Cells that a window loads and no batch takes are not kept for later windows, so that any process can plan
+    any window at once. A store laid out for the axes makes them few; see
+    :class:`~cellcohort.sampling.chunked.read_cost.Reading` for how many they are.
 
     Parameters
     ----------
@@ -213,79 +248,21 @@ class ChunkedBatchSampler(ChunkSampler):
 
     Notes
     -----
-    Batches of one window share no cell, except where the whole store has fewer cells of a stratum (near the
-    focal time) than they ask for. Windows of one group or several, and of fewer batches than their rows would
-    fill, are tried when the sampler is made, and the ones that read least are used. Without axes every cell comes
-    once, chunks and the cells of a window in random order.
+    Batches of one window share no cell, except where the whole store has fewer cells of a stratum (near the focal time)
+    than they ask for. Windows of one group or several, and of fewer batches than their rows would fill, are tried when
+    the sampler is made, and the ones that read least are used. Without axes every cell comes once, chunks and the cells
+    of a window in random order.
 
-    Where a chunk holds several strata, as all do in a store in random order, it is read as often as the hungriest of
-    them asks, and cells of the others are taken from it in proportion to what these ask: all cells of a stratum
+    Where a chunk holds several strata, as all do in a store in random order, it is read as often as the most requested
+    of them requires, and cells of the others are taken from it in proportion to their demand: all cells of a stratum
     come about equally often, those of a few cells among many less so, and all with a time window.
 
-    Cells that leak into a batch come from the other experiments of its window, hence over an epoch in
-    proportion to how often these lead batches.
+    Cells that leak into a batch come from the other experiments of its window, hence over an epoch in proportion to how
+    often these are primary.
     """
-
-    @property
-    def unreached(self) -> tuple[str, ...]:
-        """Say if windows are too few for every group to be primary in every epoch of each rank."""
-        return self._picker.unreached(self.num_batches, self.world_size)
-
-    def _shortfalls(self) -> tuple[str, ...]:
-        return (*super()._shortfalls(), *self.unreached)
 
     def _make_picker(self, world_size: int) -> ChunkPicker | SequentialPicker:
-        if not self.axes:
-            return self._sequential(shuffle=True)
         plan = Plan(self.cells, self.axes, self.batch_size, self.seed)
+        if not self.axes:
+            return SequentialPicker(plan, self.cells, self.chunk_size, self.preload_nchunks, shuffle=True)
         return ChunkPicker(plan, self.cells, self.chunk_size, self.preload_nchunks)
-
-
-class ChunksInOrder(ChunkSampler):
-    """Yield all cells in the order of their rows, as evaluation wants; an epoch is one pass over the store.
-
-    Parameters
-    ----------
-    cells, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed
-        As for :class:`ChunkSampler`. Cells that do not fill a last batch
-        of every rank are left out.
-    axes : empty
-        There are none: ``sampler=random``.
-
-    Raises
-    ------
-    ValueError
-        As for :class:`ChunkSampler`; an axis is given, or `num_batches` are more
-        than one pass has.
-    """
-
-    shuffle = False
-
-    def _make_picker(self, world_size: int) -> SequentialPicker:
-        if self.axes:
-            raise ValueError(
-                f"{type(self).__name__} draws without regard to axes, but was given {', '.join(sorted(self.axes))}; "
-                "use ChunkedBatchSampler (reading=chunks), or no axes (sampler=random)."
-            )
-        return self._sequential(self.shuffle)
-
-    def _take_place(self, rank: int, world_size: int) -> None:
-        super()._take_place(rank, world_size)
-        one_pass = self._picker.plan.n_batches // world_size
-        if self.num_batches > one_pass:
-            raise ValueError(
-                f"num_batches={self.num_batches} is more than the {several(one_pass, 'batch')} per rank of one pass "
-                f"over the {len(self.cells)} cells; use at most these."
-            )
-
-
-class ChunksShuffled(ChunksInOrder):
-    """Yield all cells once per epoch: chunks in random order, and the cells of each window in random order.
-
-    Parameters
-    ----------
-    cells, axes, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed
-        As for :class:`ChunksInOrder`.
-    """
-
-    shuffle = True

@@ -34,9 +34,13 @@ class SequentialPicker:
         Rows per chunk, and chunks that a window may load.
     shuffle : bool
         Whether chunks, and the cells of a window, come in random order.
+    drop_last : bool
+        Whether cells that do not fill a last batch are left out of a pass; otherwise the last batch is short.
 
     Attributes
     ----------
+    n_batches : int
+        Batches of a pass over all cells.
     per_window : int
         Batches of a window: fewer than the rows of `preload_nchunks` fill if not all of these are cells.
     warnings : tuple of str
@@ -45,8 +49,17 @@ class SequentialPicker:
 
     least_amplification = 1.0  # rows read per row used, at least
 
-    def __init__(self, plan: Plan, cells: CellTable, chunk_size: int, preload_nchunks: int, shuffle: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        cells: CellTable,
+        chunk_size: int,
+        preload_nchunks: int,
+        shuffle: bool,
+        drop_last: bool = True,
+    ) -> None:
         self.plan, self._shuffle = plan, shuffle
+        self.n_batches = plan.n_batches if drop_last else -(-plan.n_cells // plan.places)
         rows = np.arange(len(cells)) if cells.rows is None else cells.rows
         self._in_order = np.argsort(rows, kind="stable")
         # chunk `c` holds the cells _in_order[_indptr[c]:_indptr[c + 1]]
@@ -69,10 +82,10 @@ class SequentialPicker:
         return self.plan.asked(0, np.nan)
 
     def pick(self, epoch: int, number: int) -> np.ndarray:
-        """Return the positions of a batch, int64 of shape (places,)."""
-        n, places, window = self.plan.n_batches, self.plan.places, number // self.per_window
-        nth_pass, number = divmod(number, n)
-        first = window * self.per_window - nth_pass * n  # below 0 if the window began in the pass before
+        """Return the positions of a batch, int64 of shape (places,), or of fewer if it is a short last one."""
+        places, window = self.plan.places, number // self.per_window
+        nth_pass, number = divmod(number, self.n_batches)
+        first = window * self.per_window - nth_pass * self.n_batches  # below 0 if the window began in the pass before
         begin = max(first, 0)
         positions = self._cells(epoch, nth_pass, begin * places, (first + self.per_window) * places)
         if self._shuffle:
@@ -80,9 +93,9 @@ class SequentialPicker:
             positions = positions[np.argsort(uniform(key, np.arange(len(positions), dtype=np.uint64)))]
         return positions[(number - begin) * places : (number - begin + 1) * places].astype(np.int64)
 
-    def pick_run(self, epoch: int, number: int, n: int) -> np.ndarray:
-        """Return the positions of `n` batches, int64 of shape (n, places)."""
-        return np.stack([self.pick(epoch, number + i) for i in range(n)])
+    def pick_run(self, epoch: int, number: int, n: int) -> list[np.ndarray]:
+        """Return the positions of `n` batches of one window."""
+        return [self.pick(epoch, number + i) for i in range(n)]
 
     def _cells(self, epoch: int, nth_pass: int, start: int, stop: int) -> np.ndarray:
         """Return some cells in the order of one of an epoch's passes over all of them."""
@@ -125,6 +138,6 @@ class SequentialPicker:
 
     def _most_chunks(self, n: int, ends: np.ndarray) -> int:
         """Return the most chunks that a window of `n` batches loads in a pass over chunks with these `ends`."""
-        begin = np.arange(0, self.plan.n_batches, n) * self.plan.places
+        begin = np.arange(0, self.n_batches, n) * self.plan.places
         stop = np.minimum(begin + n * self.plan.places, ends[-1])
         return int((np.searchsorted(ends, stop) - np.searchsorted(ends, begin, "right")).max()) + 1
