@@ -150,7 +150,8 @@ def arms(frame: pd.DataFrame, cells: CellTable, leaky: float) -> list[Arm]:
 
 def speed(array: Any, arm: Arm) -> float:
     """Rows per second, the making of the first window not counted."""
-    batches = iter(annbatch.Loader(batch_sampler=arm.make(), preload_to_gpu=False).add_dataset(array))
+    loader: Any = annbatch.Loader(batch_sampler=arm.make(), preload_to_gpu=False)
+    batches = iter(loader.add_dataset(array))
     start, n = time.perf_counter(), 0
     for _ in range(arm.batches):
         n += next(batches)["X"].shape[0]
@@ -160,9 +161,9 @@ def speed(array: Any, arm: Arm) -> float:
 
 def amplification(sampler: annbatch.abc.Sampler, n: int, windows: int = WINDOWS) -> tuple[float, list[np.ndarray]]:
     """Rows read per row delivered, and the rows of every batch."""
-    read, batches = 0, []
+    read, batches = 0, list[np.ndarray]()
     for _, request in zip(range(windows), sampler.sample(n), strict=False):
-        asked = request["requests"]
+        asked: Any = request["requests"]
         one_by_one = isinstance(asked, np.ndarray) and asked.dtype != object
         rows = asked if one_by_one else np.concatenate([np.arange(run.start, run.stop) for run in asked])
         read += len(np.unique(rows // CHUNK)) * CHUNK if one_by_one else len(rows)

@@ -39,10 +39,13 @@ class ChunkedLoader(BatchLoader):
         store.check_files()
         epoch, step = self.batch_sampler.next_pass
         windows = _Windows(self.batch_sampler, dataset, epoch)
-        to = "torch" if self.preload_to_gpu else None
-        loader = annbatch.Loader(
-            batch_sampler=windows, return_index=True, preload_to_gpu=self.preload_to_gpu, to=to
-        ).add_datasets(store.arrays)
+        loader: Any = annbatch.Loader(
+            batch_sampler=windows,
+            return_index=True,
+            preload_to_gpu=self.preload_to_gpu,
+            to="torch" if self.preload_to_gpu else None,
+        )
+        loader.add_datasets(store.arrays)
         batches = iter(loader)
         with decoding():  # annbatch opens sparse arrays with its first batch
             read = self._next_of(batches, windows)
@@ -74,8 +77,8 @@ class _Windows(annbatch.abc.Sampler):
 
     def __init__(self, sampler: ChunkSampler, dataset: StoredCells, epoch: int) -> None:
         self._sampler, self._dataset, self._epoch = sampler, dataset, epoch
-        self.requests: list[slice] = []  # of the window that is being read
-        self.unchecked: list[slice] = []  # the same until its first batch is there
+        self.requests: list[Any] = []  # slices of the window that is being read
+        self.unchecked: list[Any] = []  # the same until its first batch is there
         self.paired = False  # whether positives follow the anchors of a batch
 
     def n_batches(self, n_obs: int) -> int:
@@ -86,7 +89,7 @@ class _Windows(annbatch.abc.Sampler):
 
     def _sample(self, n_obs: int) -> Iterator[LoadRequest]:
         for request in self._sampler.sample(n_obs):
-            self.requests = self.unchecked = request["requests"]
+            self.requests = self.unchecked = list(request["requests"])
             rows = np.concatenate([np.arange(run.start, run.stop) for run in self.requests])
             order = np.argsort(rows)
             yield {"requests": self.requests, "splits": [self._paired(rows, order, one) for one in request["splits"]]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeGuard
 
 import numpy as np
 
@@ -48,10 +48,12 @@ class Sampler(Protocol):
     notes: tuple[str, ...]
 
     @property
-    def scope(self) -> Any: ...
+    def scope(self) -> Literal["rank", "global"]:
+        """See above."""
 
     @property
-    def reads_chunks(self) -> bool: ...
+    def reads_chunks(self) -> bool:
+        """See above."""
 
     @property
     def n_cells(self) -> int:

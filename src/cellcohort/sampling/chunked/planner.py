@@ -259,7 +259,7 @@ def _next_chunk(pool: Pool, u: int, cursor: _Cursor, index: ChunkIndex, order: C
     """Return the next chunk of a stratum that is not in the window; -1 if all are."""
     first, last = index.stratum_indptr[pool.strata[u]], index.stratum_indptr[pool.strata[u] + 1]
     while cursor.seen[u] < last - first:
-        chunk = order.chunk[order.place[first + (cursor.origin[u] + cursor.seen[u]) % (last - first)]]
+        chunk = int(order.chunk[order.place[first + (cursor.origin[u] + cursor.seen[u]) % (last - first)]])
         cursor.seen[u] += 1
         if not pool.chosen[chunk]:
             return chunk

@@ -144,7 +144,7 @@ def add_chunk(pool: Pool, chunk: int, index: ChunkIndex) -> None:
 @njit(cache=True, nogil=True, inline="always")
 def n_free(pool: Pool, i: int) -> int:
     """Return how many cells of a stratum no batch has taken."""
-    return pool.held[i] - pool.taken[i]
+    return int(pool.held[i] - pool.taken[i])
 
 
 @njit(cache=True, nogil=True, inline="always")

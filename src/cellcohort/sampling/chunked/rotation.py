@@ -45,7 +45,7 @@ class Rotation:
     @property
     def groups_per_window(self) -> int:
         """Primary groups of one window."""
-        return self.primary.shape[1]
+        return int(self.primary.shape[1])
 
     @property
     def batches_per_window(self) -> int:
@@ -71,7 +71,8 @@ class Rotation:
         """Return the primary group of each of some batches of an epoch."""
         window, place = np.divmod(batch, self.batches_per_window)
         place = (place + self._first_group(epoch, window)) % self.groups_per_window
-        return self.primary[(self._start(epoch) + window) % len(self), place]
+        primary: np.ndarray = self.primary[(self._start(epoch) + window) % len(self), place]
+        return primary
 
     def _start(self, epoch: int) -> int:
         """Return the window of the cycle at which an epoch begins."""
@@ -146,10 +147,11 @@ def place_of[Step: (int, np.ndarray)](step: Step, per_rank: int, per_window: int
     Ranks take whole windows in turn, and equal parts of the batches that remain at the end of an epoch.
     """
     windows, left = divmod(per_rank, per_window)
-    window, place = divmod(step, per_window)
-    whole = (window * world_size + rank) * per_window + place
+    window, within = divmod(step, per_window)
+    whole = (window * world_size + rank) * per_window + within
     part = windows * per_window * (world_size - 1) + rank * left + step
-    return whole + (step >= windows * per_window) * (part - whole)
+    place: Step = whole + (step >= windows * per_window) * (part - whole)
+    return place
 
 
 def due(weights: np.ndarray, n_batches: int) -> np.ndarray:
