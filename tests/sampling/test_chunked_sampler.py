@@ -888,5 +888,6 @@ def test_the_preview_does_not_call_least_what_sharing_cells_undercuts() -> None:
     assert cost is not None and cost.amplification < cost.least and cost.shared > 0
     assert f"all cells of a stratum come equally often from this store is {cost.least:.2f}, " in text
     assert (
-        "unless batches of one chunk window share cells." in text and f"{cost.shared:.2%} of the places hold a cell" in text
+        "unless batches of one chunk window share cells." in text
+        and f"{cost.shared:.2%} of the places hold a cell" in text
     )
