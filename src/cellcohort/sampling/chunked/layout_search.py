@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import gcd
 
 import numpy as np
 
@@ -19,11 +18,6 @@ AFFORDABLE = 1.6  # times the least chunks per batch, for a layout with which ra
 WORLD_SIZES = (4, 2, 1)  # for which it is checked that every rank meets every group
 MOST_ATTEMPTS = 32  # at a window before it may load more chunks than allowed
 NEXT_SIZE = 0.94  # batches per window of one layout over those of the layout before it
-
-
-def chunks_of_batches(batch_size: int, chunk_size: int) -> int:
-    """Return the least number of chunks that whole batches fill."""
-    return batch_size // gcd(batch_size, chunk_size)
 
 
 @dataclass(frozen=True)
@@ -141,18 +135,14 @@ class LayoutSearch:
     def _too_few_chunks(self) -> str:
         """Return the text of the error if no layout fits."""
         places, chunk_size, n_chunks = self.planner.plan.places, self.planner.chunk_size, self.planner.n_chunks
-        alone, step = self._rotation(1, 1), chunks_of_batches(places, chunk_size)
+        alone = self._rotation(1, 1)
         needed = [self.planner.window(alone, 0, i, 0, n_chunks).chunks for i in range(COMPARED_WINDOWS)]
-        enough = max(self.limit // step + 1, -(-max(needed) * 5 // (4 * step))) * step
-        enough = min(enough, n_chunks // step * step)
+        enough = min(max(self.limit + 1, -(-max(needed) * 5 // 4)), n_chunks)
         prepare = "" if self._laid_out else f"lay the store out by {joined(self.columns)} (scripts/prepare.py), or "
-        more = "a smaller batch_size or chunk_size"
-        if enough > self.limit:
-            larger = f", or a larger multiple of {step}" if enough + step <= n_chunks else ""
-            more = f"batch_sampler.preload_nchunks={enough}{larger}"
         return (
             f"a batch of {places} cells as the axes ask for takes {min(needed)} to {max(needed)} chunks of "
-            f"{chunk_size} rows, which is not always within preload_nchunks={self.limit}; {prepare}use {more}."
+            f"{chunk_size} rows, which is not always within preload_nchunks={self.limit}; {prepare}use "
+            f"batch_sampler.preload_nchunks={enough}{' or more' if enough < n_chunks else ''}, or a smaller batch_size."
         )
 
     @property

@@ -40,7 +40,7 @@ class ChunksInOrder(ChunkSampler):
         cells: CellTable,
         axes: Mapping[str, Axis] | None = None,
         batch_size: int = 256,
-        chunk_size: int = 64,
+        chunk_size: int | None = None,
         preload_nchunks: int = 64,
         seed: int = 0,
         rank: int = 0,
