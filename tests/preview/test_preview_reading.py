@@ -110,7 +110,7 @@ def test_what_is_read_row_by_row_is_counted_as_it_is_read(
 def test_reading_in_chunks_is_advised_with_what_it_reads_and_the_advice_is_accepted(stores: dict[str, Store]) -> None:
     of = by_row(stores["two"], CONDITION)
     one = found(of, "cells are read row by row")
-    assert one.typed == "reading=chunks batch_sampler.chunk_size=16 batch_sampler.preload_nchunks=256"
+    assert one.typed == "reading=chunks batch_sampler.preload_nchunks=256"
     line = ["data=anndata", f"data.path={stores['two'].path}", "sampler=condition", "batch_sampler.batch_size=64"]
     with initialize_config_dir(CONF, version_base="1.3"):
         config = compose("preview", [*line, *shlex.split(one.typed)])
