@@ -26,6 +26,8 @@ def main(config: DictConfig) -> None:
         raise ValueError("evaluation=none leaves nothing to do; leave it out, or use evaluation=default.")
     if Launch.here().world_size > 1:
         raise ValueError("an evaluation is one process: start it without torchrun.")
+    if config.export not in (None, "h5ad"):
+        raise ValueError(f"export={config.export} is not a choice; use export=h5ad, or leave it out.")
     from cellcohort.evaluation import load_run  # here, so that a mistyped command line is told at once
 
     evaluation = instantiate(config.evaluation)
@@ -33,6 +35,8 @@ def main(config: DictConfig) -> None:
     results = evaluation(run.module, run.training, run.validation)
     results.write(config.run, config.checkpoint)
     print(results.text())
+    if config.export:
+        print(f"export: {results.export(config.run, config.export)}")
     if "wandb" in (run.config.get("logger") or {}):
         print(
             "These scores are in the run directory alone: the W&B run has those that the training ended with, if any."

@@ -173,6 +173,10 @@ class CellTable:
             self._columns[name] = _code(self._frame[name], self._missing)
         return self._columns[name]
 
+    def values(self, name: str) -> pd.Series:
+        """Values of a column as the table holds them, one per cell; the index plays no part."""
+        return self._frame[name]
+
     def _unknown(self, name: str) -> str:
         columns = list(map(str, self._frame.columns))
         if name not in ("experiment", "condition", "track"):

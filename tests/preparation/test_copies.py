@@ -13,6 +13,7 @@ from scipy import sparse
 from cellcohort.cells import CellTable
 from cellcohort.data.anndata import load_anndata
 from cellcohort.datasets.split import split
+from cellcohort.evaluation.selection import training_part
 from cellcohort.preparation import prepare
 from cellcohort.preparation.copies import copy_groups, described, digests
 from cellcohort.preview import TrainingCells
@@ -79,6 +80,8 @@ def test_training_and_validation_share_no_values(doubled: Path, options: dict[st
     assert not values & set(map(bytes, held_out)) and len(held_out) > 10
     left_out = len(whole) - len(seen) - len(held_out)
     missing = np.setdiff1d(whole.rows, [*training.rows, *validation.rows])
+    scored = ~training_part(whole.cells, validation.cells, whole.whole)
+    assert sorted(whole.rows[scored]) == sorted(validation.rows)
     assert left_out == len(missing) > 0 and all(bytes(row) in values for row in whole.store.take(missing))
 
 

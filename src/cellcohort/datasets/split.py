@@ -73,13 +73,13 @@ def split[Tracks: (TrackWindows, LabelledCells)](
                 f"no cell is left for {part} (by={by!r}, fraction={fraction}, held_out={held_out}); "
                 f"hold out other experiments, or split by='track' a table with two {plural_of(unit)} of one condition."
             )
-    alone = validation & ~_copied(dataset.cells, ~validation)
+    alone = validation & ~copied(dataset.cells, ~validation)
     if not alone.any():
         raise ValueError("each cell for validation has the same values as one for training; remove copies of cells.")
     return dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(alone))
 
 
-def _copied(cells: CellTable, among: np.ndarray) -> np.ndarray:
+def copied(cells: CellTable, among: np.ndarray) -> np.ndarray:
     """Which cells have the same values as one of those `among`, as far as is known."""
     if not cells.has(COPIES):
         return np.zeros(len(cells), bool)

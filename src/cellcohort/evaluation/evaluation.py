@@ -10,6 +10,7 @@ import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.protocol import Samples
+from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.evaluation.embed import Features, Represent, flattened, represented, represented_pairs, untrained
 from cellcohort.evaluation.geometry import geometry_scores
 from cellcohort.evaluation.mixing import ilisi_scores, mmd_scores
@@ -109,7 +110,8 @@ class Evaluation:
             said = features.note
             found["features"] = [replace(s, note=f"{said}; {s.note}" if s.note else said) for s in found["features"]]
         options = {"max_cells": self.max_cells, "permutations": self.permutations, "seed": self.seed}
-        return Results(score_table(found), options, embedding_table(every.cells, fitted, embedding))
+        obs_names = every.store.obs_names() if isinstance(every, StoredCells) else None
+        return Results(score_table(found), options, embedding_table(every.cells, fitted, embedding, obs_names))
 
     def _scores(
         self, vectors: np.ndarray, chosen: Chosen, pairs: tuple[np.ndarray, np.ndarray], name: str, progress: tqdm

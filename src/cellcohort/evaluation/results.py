@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from cellcohort.files import whole
 from cellcohort.messages import text_table
 
 EMBEDDINGS = "embeddings.parquet"
+WHERE = ("source_file", "source_row", "fov", "t")  # columns that tell where a cell comes from
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,9 @@ class Results:
         Those of the evaluation.
     embeddings : pyarrow.Table
         One row per cell of the whole table: those of `experiment`, `condition`, `hours` and `track`
-        that the table has, `part` ("training" or "validation") and `embedding` (a list of float32).
+        that the table has, `part` ("training" or "validation") and `embedding` (a list of float32); and to
+        find a cell again, `obs_name`, `source_file` and `source_row` (of tables and of stores that were prepared),
+        or `fov` and `t` (position and frame, of images).
     """
 
     scores: pd.DataFrame
@@ -60,6 +64,31 @@ class Results:
             pq.write_table(self.embeddings, beside, compression="zstd")
         how = {HOW + name: value for name, value in {"checkpoint": checkpoint, **self.options}.items()}
         write_scores(self.scores.assign(**how), Path(directory) / SCORES)
+
+    def export(self, directory: str | os.PathLike[str], format: str) -> Path:
+        """Write the embeddings as an AnnData, ``embeddings.h5ad``, with ``obsm["X_cellcohort"]``.
+
+        Parameters
+        ----------
+        directory : path
+            The run directory.
+        format : {"h5ad"}
+
+        Returns
+        -------
+        pathlib.Path
+        """
+        import anndata  # here, since most evaluations export nothing
+
+        obs = self.embeddings.drop_columns(["embedding"]).to_pandas()
+        names = obs.pop("obs_name") if "obs_name" in obs else pd.Series(obs.index)
+        obs = obs.assign(part=obs["part"].astype("category")).set_axis(names.astype(str).to_numpy())
+        embedding: Any = np.stack(self.embeddings["embedding"].to_numpy())
+        path = Path(directory) / f"embeddings.{format}"
+        with whole(path) as beside, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Observation names are not unique")
+            anndata.AnnData(obs=obs, obsm={"X_cellcohort": embedding}).write_h5ad(beside)
+        return path
 
     def log(self, loggers: Iterable[Logger], step: int) -> None:
         """Log the scores of the model that are not NaN as ``eval/<score>``.
@@ -103,7 +132,9 @@ def score_table(found: Mapping[str, Sequence[Score]]) -> pd.DataFrame:
     return pd.DataFrame(rows).rename(columns={"name": "score"})[COLUMNS]
 
 
-def embedding_table(cells: CellTable, training: np.ndarray, embedding: np.ndarray) -> pa.Table:
+def embedding_table(
+    cells: CellTable, training: np.ndarray, embedding: np.ndarray, obs_names: np.ndarray | None = None
+) -> pa.Table:
     """Return the embeddings of all cells with their labels, as :class:`Results` has them.
 
     Parameters
@@ -111,8 +142,11 @@ def embedding_table(cells: CellTable, training: np.ndarray, embedding: np.ndarra
     cells : CellTable
     training : numpy.ndarray of bool, shape (n_cells,)
     embedding : numpy.ndarray of float32, shape (n_cells, dim)
+    obs_names : numpy.ndarray of str, shape (n_cells,), optional
+        Names of the cells.
     """
-    columns: dict[str, pa.Array] = {}
+    columns: dict[str, pa.Array] = {} if obs_names is None else {"obs_name": pa.array(obs_names, pa.string())}
+    columns |= {name: pa.array(cells.values(name)) for name in WHERE if name in cells.column_names}
     for role in ("experiment", "condition", "track"):
         if cells.has(role):
             column = cells.column(role)

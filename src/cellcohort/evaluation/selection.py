@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellcohort.cells import CellTable
+from cellcohort.datasets.split import copied
 from cellcohort.evaluation.score import Held
 from cellcohort.evaluation.tracks import next_frames
 from cellcohort.sampling.rng import key_of, uniform
@@ -18,7 +19,8 @@ MOST_PAIRS = 3000
 def training_part(cells: CellTable, validation: CellTable, whole: str) -> np.ndarray:
     """Which of all cells are for training, bool (n_cells,): the others share a group with a validation cell.
 
-    Cells of a group that holds no anchor at all are counted to the training part, so they are never scored.
+    Cells of a group that holds no anchor at all are counted to the training part, so they are never scored, and so
+    are cells with the same values as one of the training part.
 
     Parameters
     ----------
@@ -32,7 +34,8 @@ def training_part(cells: CellTable, validation: CellTable, whole: str) -> np.nda
     columns = ["experiment", whole] if cells.has("experiment") else [whole]
     every, held = cells.column(columns), validation.column(columns)
     out = set(held.present())  # by label: codes may differ between the two tables
-    return ~np.array([label in out for label in every.labels])[every.codes]
+    training = ~np.array([label in out for label in every.labels])[every.codes]
+    return training | copied(cells, training)
 
 
 @dataclass(frozen=True)

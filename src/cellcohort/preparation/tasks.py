@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from threading import Lock
 from typing import Any
 
@@ -92,12 +93,14 @@ def gather(plan: Plan, dataset: int, shape: tuple[int, ...], features: list[str]
 
 
 def _write(folder: Any, inputs: Any, obs: pd.DataFrame, features: list[str] | None, plan: Plan) -> None:
-    if inputs.ndim == 2:
-        adata = anndata.AnnData(inputs, obs=obs, var=pd.DataFrame(index=pd.Index(features or [])) if features else None)
-    else:
-        adata = anndata.AnnData(obs=obs, obsm={PATCHES: inputs})
     # chunks of zeros are written too, so that a chunk that is missing is known to be lost
-    with _writing, zarr.config.set({"array.write_empty_chunks": True}):
+    with _writing, zarr.config.set({"array.write_empty_chunks": True}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Observation names are not unique")  # as they may be in different files
+        if inputs.ndim == 2:
+            var = pd.DataFrame(index=pd.Index(features)) if features else None
+            adata = anndata.AnnData(inputs, obs=obs, var=var)
+        else:
+            adata = anndata.AnnData(obs=obs, obsm={PATCHES: inputs})
         group = zarr.open_group(folder, mode="w", zarr_format=3)
         write_sharded(group, adata, n_obs_per_chunk=plan.chunk_rows, shard_size=plan.shard_rows, compressors=CODECS)
 

@@ -159,6 +159,12 @@ class Store:
         obs = pd.concat(parts, ignore_index=True)
         return obs.rename(columns=self.manifest.get("columns", {}))
 
+    def obs_names(self) -> np.ndarray:
+        """The name of the cell of every row, as its source has it, str (n_rows,)."""
+        all_obs: list[Any] = [group["obs"] for group in self._groups]
+        indexes = [anndata.io.read_elem(obs[obs.attrs.get("_index", "_index")]) for obs in all_obs]
+        return np.concatenate([np.asarray(index, object) for index in indexes])
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """The inputs of rows start..stop-1, float32 (stop - start, *shape)."""
         parts = []

@@ -192,6 +192,7 @@ def cells_of(
     table, _ = set_aside(table, derived, roles.columns())
     rows = np.lexsort((hours, derived["track"].codes))
     frame = table.assign(hours=hours, **derived).iloc[rows].reset_index(drop=True)
+    frame = frame if "source_row" in frame else frame.assign(source_row=there[rows])
     _check_rows(frame, named)
     cells = CellTable.from_frame(frame, experiment, of["condition"], "hours", "track", missing)
     return cells, there[rows]

@@ -1,0 +1,64 @@
+"""Embeddings can be joined to the files that their cells come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellcohort.data.anndata import load_anndata
+from cellcohort.data.tracks import load_tracks
+from cellcohort.evaluation.results import Results, embedding_table
+from cellcohort.preparation import prepare
+from cellcohort.sources.anndata import AnnDataFiles
+from stores import QUIET, cells, write
+
+pytestmark = QUIET
+
+
+@pytest.mark.filterwarnings("ignore:Observation names are not unique")
+def test_embeddings_of_a_store_join_back_to_their_files(tmp_path: Path) -> None:
+    one, two = cells(60, 0), cells(40, 1)
+    two.obs_names = one.obs_names[:40]  # names that repeat between files
+    files = [write(one, tmp_path / "one.h5ad"), write(two, tmp_path / "two.h5ad")]
+    every = load_anndata(prepare(AnnDataFiles(files), tmp_path / "out.zarr").path, {"hours": "hours"})
+    inputs = every.recorded(np.arange(100))
+    table = embedding_table(every.cells, np.arange(100) < 80, inputs, every.store.obs_names())
+    path = Results(pd.DataFrame(), {}, table).export(tmp_path, "h5ad")
+    frame = table.to_pandas()
+    read = anndata.read_h5ad(path)
+    assert np.array_equal(read.obsm["X_cellcohort"], inputs) and list(read.obs_names) == list(frame["obs_name"])
+    assert read.obs["part"].tolist() == ["training"] * 80 + ["validation"] * 20
+    for file, made in zip(files, (one, two), strict=True):
+        own = frame[frame["source_file"] == str(file)]
+        assert np.array_equal(np.stack(own["embedding"]), made.X[own["source_row"]])
+        assert list(own["obs_name"]) == list(made.obs_names[own["source_row"]])
+
+
+def test_embeddings_of_tracks_name_the_row_of_their_table(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"plate": p, "track": k, "frame": t, "size": rng.normal()} for p in "ab" for k in range(3) for t in range(8)
+    ]
+    table = pd.DataFrame(rows).sample(frac=1, random_state=0).reset_index(drop=True)
+    table.to_parquet(tmp_path / "t.parquet")
+    columns = {"experiment": "plate", "condition": None, "track": "track", "time": "frame", "features": ["size"]}
+    every = load_tracks(tmp_path / "t.parquet", columns, interval_minutes=30, frames=2).every_cell()
+    found = embedding_table(every.cells, np.ones(len(every), bool), every.recorded(np.arange(len(every)))[:, 0])
+    row = found["source_row"].to_numpy()
+    assert len(set(row)) == len(every) and (table["plate"][row].to_numpy() == found["experiment"].to_numpy()).all()
+    assert np.array_equal(np.stack(found["embedding"].to_numpy())[:, -1], table["size"][row].to_numpy(np.float32))
+
+
+@pytest.mark.parametrize("format", ["csv"])
+def test_other_exports_are_refused(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import runpy
+    import sys
+
+    script = Path(__file__).parents[2] / "scripts" / "evaluate.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "run=nowhere", f"export={format}"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(script), run_name="__main__")
