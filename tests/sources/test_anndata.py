@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
+from cellcohort.datasets.anndata.values import look_at
 from cellcohort.sources.anndata import AnnDataFiles
-from cellcohort.sources.values import look_at
 from stores import QUIET, cells, dense, write
 
 pytestmark = QUIET

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from cellcohort.sources.obs import kind_of
+from cellcohort.datasets.anndata.obs import kind_of
 
 LONGEST = 200  # bytes of a name; file systems hold 255, and zarr may add to it
 TAKEN = ("", "_index", "zarr.json")

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from cellcohort.datasets.anndata.file import look_into
+from cellcohort.datasets.anndata.obs import join_obs
+from cellcohort.datasets.anndata.values import OTHER, by_kind, described
 from cellcohort.files import fingerprint
 from cellcohort.messages import listed, several
-from cellcohort.sources.anndata_file import look_into
-from cellcohort.sources.obs import join_obs
-from cellcohort.sources.values import OTHER, by_kind, described
 
 ADDED = ("source_file", "source_row", "copy_group", "stored_chunk")  # columns of obs of a store and of its reader
 Kinds = Literal["same", "any"]

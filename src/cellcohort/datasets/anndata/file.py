@@ -16,9 +16,9 @@ import pandas as pd
 import zarr
 from scipy import sparse
 
+from cellcohort.datasets.anndata.obs import read_obs
+from cellcohort.datasets.anndata.values import Values, look_at
 from cellcohort.messages import listed, several
-from cellcohort.sources.obs import read_obs
-from cellcohort.sources.values import Values, look_at
 
 RUNS, RUN_ROWS = 5, 100  # of rows that are looked at, spread evenly
 

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cellcohort.datasets.anndata.obs import join_obs
 from cellcohort.preparation import prepare
 from cellcohort.preparation.columns import safe_names, storable
 from cellcohort.sources.anndata import AnnDataFiles
-from cellcohort.sources.obs import join_obs
 from stores import QUIET, cells, write
 
 pytestmark = QUIET
