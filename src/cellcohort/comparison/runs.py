@@ -79,7 +79,13 @@ class FinishedRun:
         return self.seed, self.split_seed
 
     def composition(self) -> pd.DataFrame:
-        """What every batch of the whole training held; of steps that two parts made, the later ones."""
+        """Read what every batch of the whole training held; of steps that two parts made, the later ones.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As :func:`cellcohort.composition.log.read_composition` returns it.
+        """
         rows = pd.DataFrame()
         for part in self.parts:
             own = read_composition(part)
@@ -95,7 +101,15 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A run that cannot be compared, and why."""
+    """A run that cannot be compared, and why.
+
+    Attributes
+    ----------
+    directory : pathlib.Path
+        The run directory.
+    reason : str
+        Why it cannot be compared, as a sentence.
+    """
 
     directory: Path
     reason: str
@@ -192,7 +206,18 @@ def _without_continued(runs: list[FinishedRun], left_out: list[LeftOut]) -> tupl
 
 
 def continued(runs: Iterable[FinishedRun]) -> list[str]:
-    """A sentence for each run that continues another: what was counted of both."""
+    """Describe each run that continues another: what was counted of both.
+
+    Parameters
+    ----------
+    runs : iterable of FinishedRun
+        Runs that are compared.
+
+    Returns
+    -------
+    list of str
+        One sentence per run.
+    """
     said = []
     for run in runs:
         if len(run.parts) > 1:

@@ -46,12 +46,16 @@ class Estimate:
 
 
 def estimate(values: ArrayLike) -> Estimate:
-    """Mean, t interval and t test against 0 of values that come one per seed; those that are NaN do not count.
+    """Estimate mean, t interval and t test against 0 of values that come one per seed, without those that are NaN.
 
     Parameters
     ----------
     values : array of float, shape (n_seeds,)
         For a paired comparison the differences, seed by seed.
+
+    Returns
+    -------
+    Estimate
     """
     known = np.asarray(values, dtype=float)
     known = known[~np.isnan(known)]

@@ -65,6 +65,10 @@ def arms_of(runs: Sequence[FinishedRun], allow_different: bool = False) -> list[
     allow_different : bool
         Take runs of different data, scoring, budget or version. What differs is then part of an arm's name.
 
+    Returns
+    -------
+    list of Arm
+
     Raises
     ------
     ValueError

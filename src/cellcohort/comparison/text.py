@@ -25,7 +25,19 @@ HEAD = (
 
 
 def terminal(table: pd.DataFrame, reference: str) -> str:
-    """The comparison as one block of aligned columns per score."""
+    """Format the comparison as one block of aligned columns per score.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        What :func:`compare` returned.
+    reference : str
+        Name of the arm that the others are compared with.
+
+    Returns
+    -------
+    str
+    """
     blocks = []
     for score, rows in table.groupby("score", sort=False):
         lines = text_table(head(reference), [cells(row) for _, row in rows.iterrows()])
@@ -35,9 +47,22 @@ def terminal(table: pd.DataFrame, reference: str) -> str:
 
 
 def markdown(table: pd.DataFrame, reference: str, remarks: Sequence[str] = ()) -> str:
-    """The comparison as one Markdown table of all scores, and the remarks as a list below it.
+    """Format the comparison as one Markdown table of all scores, and the remarks as a list below it.
 
     Every character of a label that Markdown or HTML would read as markup is escaped.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        What :func:`compare` returned.
+    reference : str
+        Name of the arm that the others are compared with.
+    remarks : sequence of str
+        Result of :func:`remarks`.
+
+    Returns
+    -------
+    str
     """
     lines = [["score", *map(_escaped, head(reference))], ["---"] * (len(HEAD) + 1)]
     for score, rows in table.groupby("score", sort=False):
@@ -61,7 +86,21 @@ def better(rows: pd.DataFrame) -> str:
 
 
 def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) -> list[str]:
-    """What one must know to read the table: its tests, what they could not do, and what was left out."""
+    """Describe what is needed to read the table: its tests, what they could not do, and what was left out.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        What :func:`compare` returned.
+    reference : str
+        Name of the arm that the others are compared with.
+    left_out : sequence of LeftOut
+        Runs that are not compared.
+
+    Returns
+    -------
+    list of str
+    """
     tested = int(table["p"].notna().sum())
     models = table[table["representation"] == "model"]
     said = []
@@ -96,7 +135,17 @@ def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) ->
 
 
 def coverage_of_intervals(runs: Sequence[FinishedRun]) -> str:
-    """What the intervals over runs cover, and what they do not."""
+    """Describe what the intervals over runs cover, and what they do not.
+
+    Parameters
+    ----------
+    runs : sequence of FinishedRun
+        Runs that are compared.
+
+    Returns
+    -------
+    str
+    """
     splits = sorted({run.split_seed for run in runs})
     if len(splits) == 1:
         return (

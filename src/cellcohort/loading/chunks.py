@@ -23,7 +23,7 @@ __all__ = ["ChunkedLoader", "make_chunked_loader"]
 
 
 class ChunkedLoader(BatchLoader):
-    """annbatch's `Loader` on a thread, which reads the next window while the batches of this one are used.
+    """Read with annbatch's `Loader` on a thread, the next chunk window while the batches of this one are used.
 
     All that :class:`~cellcohort.loading.rows.BatchLoader` promises holds here too: errors are raised where
     batches are consumed, a pass is whole or stops with an error, and a pass can go on anywhere.
@@ -112,7 +112,7 @@ def _dense(read: Any) -> Tensor:
 def make_chunked_loader(
     dataset: StoredCells, batch_sampler: ChunkSampler, preload_to_gpu: bool = False, buffer_size: int | None = None
 ) -> ChunkedLoader:
-    """The loader of one process for cells that are read in chunks.
+    """Make the loader of one process for cells that are read in chunks.
 
     Parameters
     ----------
@@ -121,10 +121,14 @@ def make_chunked_loader(
         Such as :class:`cellcohort.sampling.ChunkedBatchSampler`, made from ``dataset.cells``; reachable as
         ``loader.batch_sampler``.
     preload_to_gpu : bool
-        Put windows together on the GPU, which annbatch does with cupy; batches come from there.
+        Assemble chunk windows on the GPU, which annbatch does with cupy; batches come from there.
     buffer_size : int, optional
-        Batches that the thread holds ready; by default those of one window, so that the next is read
-        while they are used. Memory holds three windows then.
+        Batches that the thread holds ready; by default those of one chunk window, so that the next is read
+        while they are used. Memory then holds three chunk windows.
+
+    Returns
+    -------
+    ChunkedLoader
 
     Raises
     ------

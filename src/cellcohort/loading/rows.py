@@ -28,7 +28,7 @@ class BatchLoader(ThreadDataLoader):
     A pass begins at its first batch, so the epoch that is set before it counts. A pass may be given
     up at any batch, and :meth:`state_dict` says where to go on. With worker processes, which one
     pass at a time can use, a new pass ends an earlier one that is still open, which then raises if
-    it is asked for more.
+    it is asked for more. Make one with :func:`make_loader`.
     """
 
     batch_sampler: Sampler
@@ -69,7 +69,13 @@ class BatchLoader(ThreadDataLoader):
         return super(ThreadDataLoader, self).__iter__()
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch and step of the batch that comes next, whatever was loaded ahead, and of which batches."""
+        """Return the epoch and step of the batch that comes next, whatever was loaded ahead, and of which batches.
+
+        Returns
+        -------
+        dict
+            "epoch", "step" and "sampler", the signature of the batch sampler.
+        """
         state = self._next or self.batch_sampler.state_dict()
         over = state["step"] == len(self)
         place = {"epoch": state["epoch"] + 1, "step": 0} if over else dict(state)
@@ -77,6 +83,11 @@ class BatchLoader(ThreadDataLoader):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin the next pass at the epoch and step of `state`; its other batches follow unchanged.
+
+        Parameters
+        ----------
+        state : dict
+            What :meth:`state_dict` returned.
 
         Raises
         ------
@@ -115,7 +126,7 @@ def make_loader(
     buffer_size: int = 1,
     start_method: StartMethod = "forkserver",
 ) -> BatchLoader:
-    """The loader of one process: the batches of a sampler, made into tensors ahead of their use.
+    """Make the loader of one process, which reads the batches of a sampler ahead of their use.
 
     Parameters
     ----------
@@ -132,6 +143,10 @@ def make_loader(
         Batches that the thread holds ready.
     start_method : {"forkserver", "spawn"}
         How workers start. Neither copies the threads of this process, which can hang a fork.
+
+    Returns
+    -------
+    BatchLoader
 
     Raises
     ------

@@ -21,7 +21,7 @@ def stored_order(
     missing: Missing = "error",
     columns: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[np.ndarray, dict[str, int]]:
-    """Rows of `obs` in the order in which they are to be stored.
+    """Return the rows of `obs` in the order in which they are to be stored.
 
     Strata follow each other in the order of their labels, so that a run of rows holds one stratum.
     Within a stratum the order is a keyed shuffle, so that any run is a fair sample of it: of cells,

@@ -62,17 +62,23 @@ def prepare(
     source : Source
     out : path
         Directory of the store; its name ends in ``.zarr``.
-    group_by, together, seed, missing
-        Decide the order: see :func:`~cellcohort.preparation.stored_order`.
+    group_by : sequence of str
+        Columns whose labels together make the strata; empty for a plain shuffle.
+    together : str, optional
+        Column whose groups of cells are stored side by side inside a stratum.
     chunk_rows, shard_rows : int
         Cells per chunk, the least that is read at once, and per file.
     dataset_rows : int, optional
         Cells per dataset, which one thread holds in memory; by default what fits into 512 MiB.
+    seed : int
+        Key of the order of cells.
     cluster : str, optional
         Address of the scheduler of a Dask cluster, whose workers must reach the source and `out`;
         None works in this process.
     threads : int
         Of this process, without a `cluster`.
+    missing : {"error", "label"}
+        What a missing label does: "error" refuses the source, "label" makes it a label of its own.
 
     Returns
     -------

@@ -71,6 +71,15 @@ class TrainingCells:
 def training_cells(config: DictConfig) -> TrainingCells:
     """Return the training cells of a config.
 
+    Parameters
+    ----------
+    config : omegaconf.DictConfig
+        The composed config of a training.
+
+    Returns
+    -------
+    TrainingCells
+
     Raises
     ------
     hydra.errors.InstantiationException

@@ -160,7 +160,17 @@ class BatchSampler:
         return (*self._picker.warnings, rare) if rare else self._picker.warnings
 
     def for_rank(self, rank: int, world_size: int) -> Self:
-        """The sampler of another rank; shares the index of this one wherever it is the same."""
+        """Return the sampler of another rank, which shares the index of this one where it is the same.
+
+        Parameters
+        ----------
+        rank, world_size : int
+            The other process and the number of processes.
+
+        Returns
+        -------
+        BatchSampler
+        """
         twin = copy.copy(self)
         if self.scope == "global" and world_size != self.world_size:
             twin._picker = self._make_picker(whole_number("world_size", world_size, 1))
@@ -244,7 +254,15 @@ class BatchSampler:
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass. A fixed sampler stays at epoch 0.
 
-        Warns if that leaves batches out which the state that was loaded would have gone on with.
+        Parameters
+        ----------
+        epoch : int
+            The epoch, >= 0.
+
+        Warns
+        -----
+        UserWarning
+            Batches of the epoch of a loaded state are left out.
         """
         epoch = whole_number("epoch", epoch, 0)
         if self.fixed:
@@ -261,18 +279,34 @@ class BatchSampler:
         self.epoch, self._fresh = epoch, True
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch and the step to go on with: after `k` batches of a pass, `k`; after its end, the next epoch.
+        """Return the place to continue from: after `k` batches of a pass step `k`, after its end the next epoch.
 
         A loader that takes batches ahead of those it hands out, as one with worker processes does, must keep the state
         of the batch that it hands out: :class:`cellcohort.loading.rows.BatchLoader` and torchdata's
         ``StatefulDataLoader`` do. With any other loader, take the place from the last batch that arrived, as
         ``Batch.epoch`` and ``Batch.step`` say it, and load ``{"epoch": epoch, "step": step + 1}``.
+
+        Returns
+        -------
+        dict
+            ``{"epoch": int, "step": int}``.
         """
         epoch, step = self.next_pass if self._fresh or self._reached is None else self._reached
         return {"epoch": epoch, "step": step}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Begin the next pass at the epoch and step of `state`."""
+        """Begin the next pass at the epoch and step of `state`.
+
+        Parameters
+        ----------
+        state : dict of str to int
+            What :meth:`state_dict` returned.
+
+        Raises
+        ------
+        ValueError
+            The keys are others, or an epoch has fewer steps.
+        """
         if set(state) != {"epoch", "step"}:
             raise ValueError(f"state has the keys {sorted(state)}; a sampler's state has 'epoch' and 'step'.")
         step = whole_number("step", state["step"], 0)
@@ -284,11 +318,32 @@ class BatchSampler:
         self._reached = None
 
     def batch(self, epoch: int, step: int) -> np.ndarray:
-        """The positions of one batch, int64 of shape (batch_size,); touches no state."""
+        """Draw one batch, without changing the state of the sampler.
+
+        Parameters
+        ----------
+        epoch, step : int
+            The place of the batch, >= 0.
+
+        Returns
+        -------
+        numpy.ndarray of int64, shape (batch_size,)
+            Positions of its cells.
+        """
         return self._draw(whole_number("epoch", epoch, 0), whole_number("step", step, 0))
 
     def asked(self, epoch: int, step: int) -> Asked:
-        """What the axes asked of one batch (with ``scope="global"``, of the union over ranks)."""
+        """Return what the axes ask of one batch (with ``scope="global"``, of the union over ranks).
+
+        Parameters
+        ----------
+        epoch, step : int
+            The place of the batch, >= 0.
+
+        Returns
+        -------
+        Asked
+        """
         return self._picker.asked(whole_number("epoch", epoch, 0), self._number(whole_number("step", step, 0)))
 
     def _draw(self, epoch: int, step: int) -> np.ndarray:

@@ -26,7 +26,18 @@ class Axis(ABC):
     column: str | Sequence[str]
 
     def check(self, cells: CellTable) -> None:
-        """Raise ValueError where the table cannot satisfy the axis at all."""
+        """Check the axis against a table.
+
+        Parameters
+        ----------
+        cells : CellTable
+            The table to draw from.
+
+        Raises
+        ------
+        ValueError
+            The table cannot satisfy the axis at all.
+        """
         cells.column(self.column)
 
     def __repr__(self) -> str:
@@ -47,7 +58,18 @@ class GroupAxis(Axis):
 
     @abstractmethod
     def weights(self, column: Column) -> np.ndarray:
-        """How often each label leads a batch, shape (n_labels,), non-negative, any scale."""
+        """Return how often each label is the primary one.
+
+        Parameters
+        ----------
+        column : Column
+            The column of the axis.
+
+        Returns
+        -------
+        numpy.ndarray of float, shape (n_labels,)
+            Non-negative, on any scale.
+        """
 
 
 class ShareAxis(Axis):
@@ -55,7 +77,18 @@ class ShareAxis(Axis):
 
     @abstractmethod
     def shares(self, column: Column) -> np.ndarray:
-        """Share of the batch asked of each label, shape (n_labels,), non-negative, any scale."""
+        """Return the share of the batch asked of each label.
+
+        Parameters
+        ----------
+        column : Column
+            The column of the axis.
+
+        Returns
+        -------
+        numpy.ndarray of float, shape (n_labels,)
+            Non-negative, on any scale.
+        """
 
 
 class WindowAxis(Axis):
@@ -77,7 +110,18 @@ class WindowAxis(Axis):
 
     @abstractmethod
     def values(self, cells: CellTable) -> np.ndarray:
-        """The numbers, float64 of shape (n_cells,); NaN where missing."""
+        """Return the numbers of the cells.
+
+        Parameters
+        ----------
+        cells : CellTable
+            The table to draw from.
+
+        Returns
+        -------
+        numpy.ndarray of float64, shape (n_cells,)
+            NaN where missing.
+        """
 
 
 class CapAxis(Axis):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import override
 
 import numpy as np
 
@@ -40,10 +41,12 @@ class ConditionBalanced(ShareAxis):
             raise ValueError(f"ratio={ratio!r} is not a choice; use None or {{condition: share}}.")
         self.ratio, self.column = ratio, column
 
+    @override
     def check(self, cells: CellTable) -> None:
         """Raise ValueError where the column or a named label is not there."""
         self.shares(cells.column(self.column))
 
+    @override
     def shares(self, column: Column) -> np.ndarray:
         """Share of the batch asked of each condition, shape (n_labels,), summing to 1."""
         if self.ratio is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, override
 
 import numpy as np
 
@@ -47,10 +47,12 @@ class ExperimentAware(GroupAxis):
     def __repr__(self) -> str:
         return f"ExperimentAware(leaky={self.leaky!r}, weights={self._weights!r}, column={self.column!r})"
 
+    @override
     def check(self, cells: CellTable) -> None:
         """Raise ValueError where the column or a named label is not there."""
         self.weights(cells.column(self.column))
 
+    @override
     def weights(self, column: Column) -> np.ndarray:
         """How often each experiment leads a batch, shape (n_labels,)."""
         if isinstance(self._weights, Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 import pandas as pd
@@ -52,6 +52,7 @@ class TemporallyEnriched(WindowAxis):
         """Share of the batch drawn inside the window."""
         return 1.0 - self.global_fraction
 
+    @override
     def values(self, cells: CellTable) -> np.ndarray:
         """Hours of every cell, float64 of shape (n_cells,); NaN where missing."""
         if self.column != "hours":

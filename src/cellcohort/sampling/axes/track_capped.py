@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import override
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class TrackCapped(CapAxis):
         """Cells of one track that a batch may hold."""
         return self.max_cells
 
+    @override
     def check(self, cells: CellTable) -> None:
         """Raise ValueError where the table has no such column."""
         if self.column == "track" and not cells.has("track"):

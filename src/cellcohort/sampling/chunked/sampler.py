@@ -36,7 +36,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
 
     Parameters
     ----------
-    cells, axes, batch_size, seed, rank, world_size, fixed
+    cells, axes, batch_size, seed, rank, world_size, fixed : see `BatchSampler`
         As for :class:`BatchSampler`.
     chunk_size : int, optional
         Rows that are read as one, from a multiple of `chunk_size` on; by default those that the store of the cells
@@ -243,7 +243,9 @@ class ChunkedBatchSampler(ChunkSampler):
 
     Parameters
     ----------
-    cells, axes, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed
+    cells, axes, batch_size, chunk_size, preload_nchunks, seed : see `ChunkSampler`
+        As for :class:`ChunkSampler`.
+    rank, world_size, num_batches, scope, fixed : see `ChunkSampler`
         As for :class:`ChunkSampler`.
 
     Notes

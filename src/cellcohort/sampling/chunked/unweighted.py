@@ -17,10 +17,10 @@ class ChunksInOrder(ChunkSampler):
 
     Parameters
     ----------
-    cells, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed
+    cells, axes, batch_size, chunk_size, preload_nchunks, seed : see `ChunkSampler`
+        As for :class:`~cellcohort.sampling.chunked.sampler.ChunkSampler`; `axes` must be empty (``sampler=random``).
+    rank, world_size, num_batches, scope, fixed : see `ChunkSampler`
         As for :class:`~cellcohort.sampling.chunked.sampler.ChunkSampler`.
-    axes : empty
-        There are none: ``sampler=random``.
     drop_last : bool
         Whether to leave out the cells that do not fill a last batch of every rank. If False, the last batch is short:
         for inference, with ``world_size=1``.
@@ -96,7 +96,9 @@ class ChunksShuffled(ChunksInOrder):
 
     Parameters
     ----------
-    cells, axes, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed, drop_last
+    cells, axes, batch_size, chunk_size, preload_nchunks, seed : see `ChunksInOrder`
+        As for :class:`ChunksInOrder`.
+    rank, world_size, num_batches, scope, fixed, drop_last : see `ChunksInOrder`
         As for :class:`ChunksInOrder`.
     """
 
