@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from cellcohort.cells import CellTable
 from cellcohort.datasets.features.windows import TrackWindows
+from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.split import split
 
 
@@ -85,12 +87,12 @@ def test_it_repeats_and_the_seed_decides() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"by": "cell"}, "use 'track' or 'experiment'"),
+        ({"by": "cell"}, "the table has no column 'cell'; it has"),
         ({"fraction": 0.0}, "fraction=0.0"),
         ({"fraction": 1.0}, "fraction=1.0"),
         ({"seed": "a"}, "seed='a' is out of range; it is a whole number >= 0"),
         ({"seed": -1, "by": "experiment"}, "seed=-1 is out of range"),
-        ({"by": "experiment", "held_out": ["1"]}, r"held_out=\['1'\]: no such experiment; the table has \[1, 2, 3\]"),
+        ({"by": "experiment", "held_out": ["1"]}, r"held_out=\['1'\]: no such experiment; the table has 1, 2, 3"),
         ({"by": "experiment", "held_out": [1, 2, 3]}, "no cell is left for training"),
         ({"by": "experiment", "held_out": []}, "no cell is left for validation"),
         ({"by": "track", "held_out": [1]}, "use by='experiment'"),
@@ -105,3 +107,97 @@ def test_what_cannot_be_split_so_is_refused(options: dict[str, Any], message: st
 def test_a_table_of_one_track_cannot_be_split(by: str) -> None:
     with pytest.raises(ValueError, match="no cell is left for validation"):
         split(dataset(experiments=(1,)), by)
+
+
+def labelled(frame: pd.DataFrame, whole: str = "track") -> LabelledCells:
+    return LabelledCells(CellTable.from_frame(frame, track="track" if "track" in frame else None), whole)
+
+
+def test_nine_experiments_are_split_into_seven_and_two() -> None:
+    frame = pd.DataFrame({"experiment": np.repeat(np.arange(9), 4), "track": np.arange(36)})
+    train, validation = split(labelled(frame), "experiment", 0.2)
+    assert len(train.cells.column("experiment").present()) == 7
+    assert len(validation.cells.column("experiment").present()) == 2
+
+
+def screen(n_conditions: int, sizes: tuple[int, ...]) -> pd.DataFrame:
+    """One well, of a few cells that are tracks of their own, per row and column of 4 plates; conditions by well."""
+    rng = np.random.default_rng(1)
+    size = rng.choice(sizes, n_conditions)
+    condition = np.repeat(np.arange(n_conditions), size)
+    frame = pd.DataFrame({"condition": condition, "experiment": np.arange(len(condition)) % 2})
+    return frame.sample(frac=1, random_state=2, ignore_index=True)
+
+
+@pytest.mark.parametrize("by", ["well", ["experiment", "row"]])
+def test_whole_groups_of_any_columns_are_held_out_of_every_stratum(by: Any) -> None:
+    well = np.repeat(np.arange(80), 10)
+    frame = pd.DataFrame({"experiment": well % 2, "condition": well // 2 % 4, "well": well, "row": well // 2})
+    frame["track"] = np.arange(len(frame)) // 5
+    train, validation = split(labelled(frame), by, 0.2)
+    assert not set(train.cells.column(by).present()) & set(validation.cells.column(by).present())
+    held = pd.crosstab(frame["experiment"], frame["condition"])
+    held_out = validation.cells._frame.groupby(["experiment", "condition"]).size().unstack()
+    assert (held_out / held == 0.2).all(axis=None)
+
+
+def test_groups_that_share_a_track_are_held_out_together() -> None:
+    frame = pd.DataFrame({"site": np.repeat(np.arange(40), 5), "track": np.arange(200)})
+    frame.loc[frame["site"] == 7, "track"] = frame.loc[frame["site"] == 8, "track"].to_numpy()
+    for seed in range(6):
+        train, validation = split(labelled(frame), "site", 0.4, seed=seed)
+        for column in ("site", "track"):
+            assert not set(train.cells.column(column).present()) & set(validation.cells.column(column).present())
+
+
+def test_groups_of_one_condition_each_are_held_out_of_every_condition() -> None:
+    animal = np.repeat(np.arange(12), 10)
+    frame = pd.DataFrame({"experiment": animal, "animal": animal, "condition": animal % 3, "track": np.arange(120)})
+    train, validation = split(labelled(frame), "animal", 0.25)
+    assert validation.cells.column("condition").counts().tolist() == [10, 10, 10]
+    assert (train.cells.column("condition").counts() == 30).all()
+    alone = frame.assign(condition=animal)  # no two animals alike: the share of all of them
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, validation = split(labelled(alone), "animal", 0.25)
+    assert len(validation.cells.column("animal").present()) == 3
+
+
+def test_named_groups_are_held_out() -> None:
+    frame = pd.DataFrame({"day": ["1", "1", "2", "3"], "well": list("abab"), "track": list("wxyz")})
+    assert split(labelled(frame), "day", held_out=[1])[1].cells.column("track").present() == ["w", "x"]
+    _, validation = split(labelled(frame), ["day", "well"], held_out=[["1", "b"], ["3", "b"]])
+    assert validation.cells.column("track").present() == ["x", "z"]
+    with pytest.raises(ValueError, match=r"held_out=\[4\]: no such day; the table has '1', '2', '3'"):
+        split(labelled(frame), "day", held_out=[4])
+
+
+@pytest.mark.parametrize("whole", ["stored_chunk", "table_row"])
+@pytest.mark.parametrize(("n", "sizes"), [(3000, (1, 2, 3, 8)), (4, (500, 2000)), (40, (30, 60))])
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.7])
+def test_cells_without_tracks_are_a_fair_sample_of_every_stratum(
+    whole: str, n: int, sizes: tuple[int, ...], fraction: float
+) -> None:
+    frame = screen(n, sizes).sort_values(["experiment", "condition"], kind="stable", ignore_index=True)
+    frame[whole] = np.arange(len(frame)) // (64 if whole == "stored_chunk" else 1)
+    counts = frame.groupby(["experiment", "condition"]).size()
+    share, seeds = pd.Series(0.0, counts.index), 5
+    for seed in range(seeds):
+        train, validation = split(labelled(frame, whole), fraction=fraction, seed=seed)
+        held = validation.cells._frame.groupby(["experiment", "condition"]).size().reindex(counts.index, fill_value=0)
+        several = counts[counts > 1]
+        assert fraction > 0.5 or abs(held.sum() - fraction * counts.sum()) <= 0.06 * counts.sum()
+        assert (held < counts)[counts > 1].all(), "each stratum of several cells has one for training"
+        assert set(train.cells.column("condition").present()) == set(range(n))
+        off = abs(held - fraction * counts)[counts > 1]
+        assert (off <= np.maximum(1, 0.3 * several)).all()
+        assert len(train) + len(validation) == len(frame)
+        share += held / counts / seeds
+    assert fraction > 0.5 or abs(share[counts > 1].mean() - fraction) < 0.05
+
+
+def test_a_share_that_is_far_from_the_one_asked_for_is_told() -> None:
+    track = np.arange(400) // 5
+    frame = pd.DataFrame({"condition": np.where(track < 8, 0, track), "track": track})
+    with pytest.warns(UserWarning, match=r"10 cells of 400 .* 2\.5% where split\.fraction=0\.2 .* 72 of 73 conditions"):
+        split(labelled(frame))

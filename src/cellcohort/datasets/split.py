@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from cellcohort.cells import CellTable, names_of
+from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.protocol import LabelledCells
-from cellcohort.messages import plural_of, whole_number
+from cellcohort.labels import by_label
+from cellcohort.messages import listed, plural_of, several, whole_number
 
 if TYPE_CHECKING:
     from cellcohort.datasets.features.windows import TrackWindows
 
 CHUNK = "stored_chunk"  # column of stored cells whose groups are not cut where there are no tracks
+ROW = "table_row"  # column of cells of a table without tracks, each of which is a group
 COPIES = "copy_group"  # column of stored cells: number of the group of cells with the same values, 0 for those without
+_SMALL = 0.5  # part of `fraction` below which the share of cells held out is told
 
 
 def split[Tracks: (TrackWindows, LabelledCells)](
     dataset: Tracks,
-    by: str = "track",
+    by: Name = "track",
     fraction: float = 0.2,
     held_out: Sequence[Any] | None = None,
     seed: int = 0,
@@ -33,17 +39,20 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     Parameters
     ----------
     dataset : TrackWindows or LabelledCells
-    by : {"track", "experiment"}
+    by : str or list of str
         "track" divides the tracks of every condition (that of a track's first row) of every experiment,
-        so that each has cells in both parts unless it has one track only, which is then for training;
-        "experiment" holds out whole experiments.
+        so that each has cells in both parts unless it has one track only, which is then for training. The cells of
+        a store without tracks are divided by its chunks, those of a condition of an experiment with few chunks one by
+        one.
+        "experiment" holds out whole experiments, and any other column (or several, jointly), such as "well", its
+        whole groups: of every condition of every experiment where these have several groups, else of all together.
     fraction : float
-        Share of the cells (by track, in each condition of each experiment) or of the experiments for
-        validation, above 0 and below 1, as near as whole tracks or experiments come to it.
+        Share of the cells (by track, in each condition of each experiment) or of the groups of `by` for
+        validation, above 0 and below 1, as near as whole tracks or groups come to it.
     held_out : sequence of labels, optional
-        With ``by="experiment"``, the experiments for validation, instead of a `fraction` of them.
+        The groups of `by` for validation, instead of a `fraction` of them; not by track.
     seed : int
-        Decides which tracks or experiments are held out.
+        Decides what is held out.
 
     Returns
     -------
@@ -53,34 +62,61 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     Raises
     ------
     ValueError
-        An option is out of range, an experiment is not in the table, or a part would be empty.
+        An option is out of range, a column or label is not in the table, or a part would be empty.
+
+    Warns
+    -----
+    UserWarning
+        By track, the cells held out are less than half of `fraction`.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction={fraction} must be above 0 and below 1.")
     whole_number("seed", seed, 0)
-    if by == "track":
-        if held_out is not None:
-            raise ValueError(f"held_out={held_out} names experiments; use by='experiment', or leave it out.")
-        validation = _by_track(dataset, fraction, seed)
+    if by == "track" and held_out is not None:
+        raise ValueError(f"held_out={held_out} names groups of a column; use by='experiment', or leave it out.")
+    if by == "track" and dataset.whole in (CHUNK, ROW):
+        validation = _by_chunk(dataset.cells, str(dataset.whole), fraction, seed)
+    elif by == "track":
+        validation = _by_group(_codes(dataset.cells, dataset.whole), _strata(dataset.cells), fraction, seed)
+    elif held_out is not None:
+        validation = _named(dataset.cells, by, held_out)
     elif by == "experiment":
-        validation = _by_experiment(dataset, fraction, held_out, seed)
+        validation = _by_experiment(dataset.cells, fraction, seed)
     else:
-        raise ValueError(f"by={by!r} is not a choice; use 'track' or 'experiment'.")
-    unit = "cell" if dataset.whole == CHUNK else " x ".join(names_of([dataset.whole]))
+        validation = _by_column(dataset, by, fraction, seed)
+    unit = "cell" if dataset.whole in (CHUNK, ROW) else " x ".join(names_of([dataset.whole]))
     for part, mask in (("training", ~validation), ("validation", validation)):
         if not mask.any():
             raise ValueError(
                 f"no cell is left for {part} (by={by!r}, fraction={fraction}, held_out={held_out}); "
-                f"hold out other experiments, or split by='track' a table with two {plural_of(unit)} of one condition."
+                f"hold out other groups, or split by='track' a table with two {plural_of(unit)} of one condition."
             )
     alone = validation & ~copied(dataset.cells, ~validation)
     if not alone.any():
         raise ValueError("each cell for validation has the same values as one for training; remove copies of cells.")
+    if by == "track" and (share := alone.mean()) < fraction * _SMALL:
+        warnings.warn(
+            f"{several(int(alone.sum()), 'cell')} of {len(alone):,} are held out for validation, {share:.1%} where "
+            f"split.fraction={fraction} asks for {fraction:.0%}: {_reason(dataset)}.",
+            stacklevel=2,
+        )
     return dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(alone))
 
 
+def _reason(dataset: TrackWindows | LabelledCells) -> str:
+    if dataset.whole in (CHUNK, ROW):
+        return "most conditions have one cell only, which is for training, or copies of training cells were left out"
+    strata = _strata(dataset.cells)
+    _, first = np.unique(_codes(dataset.cells, dataset.whole), return_index=True)
+    single = int((np.bincount(strata[first]) == 1).sum())
+    return (
+        f"{single:,} of {several(len(np.unique(strata)), 'condition')} of an experiment have one {dataset.whole} only, "
+        "which is for training, or copies of training cells were left out"
+    )
+
+
 def copied(cells: CellTable, among: np.ndarray) -> np.ndarray:
-    """Which cells have the same values as one of those `among`, as far as is known."""
+    """Return which cells have the same values as one of those `among`, as far as is known."""
     if not cells.has(COPIES):
         return np.zeros(len(cells), bool)
     column = cells.column(COPIES)
@@ -88,35 +124,113 @@ def copied(cells: CellTable, among: np.ndarray) -> np.ndarray:
     return (labels != 0) & np.isin(column.codes, np.unique(column.codes[among]))
 
 
-def _by_experiment(
-    dataset: TrackWindows | LabelledCells, fraction: float, held_out: Sequence[Any] | None, seed: int
-) -> np.ndarray:
-    column = dataset.cells.column("experiment")
+def _codes(cells: CellTable, name: Name) -> np.ndarray:
+    return cells.column(name).codes.astype(np.int64)
+
+
+def _strata(cells: CellTable, columns: Sequence[str] = ("experiment", "condition")) -> np.ndarray:
+    """Return the number of the stratum of every cell, that of its labels in columns that the table has."""
+    there = [name for name in columns if cells.has(name)]
+    return _codes(cells, there) if there else np.zeros(len(cells), np.int64)
+
+
+def _named(cells: CellTable, by: Name, held_out: Sequence[Any]) -> np.ndarray:
+    column = cells.column(by)
+    labels = [held_out] if isinstance(held_out, str | int) else list(held_out)
+    wanted = [tuple(label) if isinstance(label, list) else label for label in labels]
+    found, unknown = by_label(dict.fromkeys(wanted, True), column.present())
+    if unknown:
+        raise ValueError(
+            f"held_out={unknown}: no such {column.name}; the table has {listed(column.present(), show=repr)}."
+        )
+    return np.isin(column.codes, [code for code, label in enumerate(column.labels) if label in found])
+
+
+def _by_experiment(cells: CellTable, fraction: float, seed: int) -> np.ndarray:
+    column = cells.column("experiment")
     present = column.present()
-    if held_out is None:
-        n = min(max(round(fraction * len(present)), 1), len(present) - 1)
-        chosen = [present[i] for i in np.random.default_rng((seed, 0)).permutation(len(present))[:n]]
-    else:
-        chosen = [held_out] if isinstance(held_out, str | int) else list(held_out)
-        if unknown := [label for label in chosen if label not in present]:
-            raise ValueError(f"held_out={unknown}: no such experiment; the table has {present}.")
+    n = min(max(round(fraction * len(present)), 1), len(present) - 1)
+    chosen = [present[i] for i in np.random.default_rng((seed, 0)).permutation(len(present))[:n]]
     return np.isin(column.codes, [column.labels.index(label) for label in chosen])
 
 
-def _by_track(dataset: TrackWindows | LabelledCells, fraction: float, seed: int) -> np.ndarray:
-    cells = dataset.cells
-    _, first, group, size = np.unique(
-        cells.column(dataset.whole).codes, return_index=True, return_inverse=True, return_counts=True
-    )
-    labels = [cells.column(name).codes[first] for name in ("experiment", "condition") if cells.has(name)]
-    stratum = np.unique(labels, axis=1, return_inverse=True)[1].ravel() if labels else np.zeros(len(first), int)
-    held_out = np.zeros(len(first), bool)
+def _by_column(dataset: TrackWindows | LabelledCells, by: Name, fraction: float, seed: int) -> np.ndarray:
+    """Hold out whole groups of a column; groups that share a track are one."""
+    cells, group = dataset.cells, _codes(dataset.cells, by)
+    if dataset.whole not in (CHUNK, ROW):
+        track = _codes(cells, dataset.whole) + group.max() + 1
+        n = int(track.max()) + 1
+        linked = coo_array((np.ones(len(cells), np.int8), (group, track)), shape=(n, n))
+        group = connected_components(linked, directed=False)[1][group].astype(np.int64)
+    several_groups = 0.0
+    for columns in (("experiment", "condition"), ("condition",), ()):
+        held_out, several_groups = _of_groups(cells, group, columns, fraction, seed)
+        if several_groups > 0.5:
+            break
+    return held_out
+
+
+def _of_groups(
+    cells: CellTable, group: np.ndarray, columns: Sequence[str], fraction: float, seed: int
+) -> tuple[np.ndarray, float]:
+    """Hold out groups of every combination of labels, and give the share of groups that are not alone in theirs."""
+    stratum = _strata(cells, columns)
+    of, labels = np.divmod(np.unique(group * (stratum.max() + 1) + stratum), stratum.max() + 1)
+    names = np.unique(of)
+    sets = np.split(labels, np.searchsorted(of, names)[1:])
+    number = {one: i for i, one in enumerate(dict.fromkeys(tuple(one.tolist()) for one in sets))}
+    of_group = np.array([number[tuple(one.tolist())] for one in sets])
+    held_out = _chosen(np.bincount(group)[names], of_group, fraction, seed)
+    return np.isin(group, names[held_out]), float((np.bincount(of_group)[of_group] > 1).mean())
+
+
+def _by_group(group: np.ndarray, stratum: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Hold out whole groups of the stratum of their first row."""
+    _, first, place, size = np.unique(group, return_index=True, return_inverse=True, return_counts=True)
+    return _chosen(size, stratum[first], fraction, seed)[place]
+
+
+def _chosen(size: np.ndarray, stratum: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Choose groups that hold a share of the cells of every stratum, at least one and not all of several groups."""
+    held_out = np.zeros(len(size), bool)
+    stratum = np.unique(stratum, return_inverse=True)[1].ravel()
     alike = np.split(np.argsort(stratum, kind="stable"), np.cumsum(np.bincount(stratum))[:-1])
-    for number, tracks in enumerate(alike):
-        if len(tracks) == 1:
+    for number, groups in enumerate(alike):
+        if len(groups) == 1:
             continue
-        order = np.random.default_rng((seed, 1, number)).permutation(tracks)
+        order = np.random.default_rng((seed, 1, number)).permutation(groups)
         reached = np.cumsum(size[order])[:-1]
-        n = 1 + int(np.argmin(np.abs(reached - fraction * size[tracks].sum())))
+        n = 1 + int(np.argmin(np.abs(reached - fraction * size[groups].sum())))
         held_out[order[:n]] = True
-    return held_out[group]
+    return held_out
+
+
+def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int) -> np.ndarray:
+    """Hold out the part of a stratum that is in some chunks, and of strata in few chunks some cells.
+
+    The latter are drawn evenly along the list of all, in the order of conditions, so that their shares are right on
+    the whole and as near as whole cells come to it in each condition and each stratum. A condition, and a stratum of
+    several cells, keeps one for training.
+    """
+    stratum, chunk = _strata(cells), _codes(cells, whole)
+    _, first, piece = np.unique(stratum * (chunk.max() + 1) + chunk, return_index=True, return_inverse=True)
+    size, pieces = np.bincount(stratum), np.bincount(stratum[first], minlength=stratum.max() + 1)
+    many = (pieces * min(fraction, 1 - fraction) >= 2)[stratum]
+    held_out = np.zeros(len(cells), bool)
+    if many.any():
+        held_out[many] = _by_group(piece[many], stratum[many], fraction, seed)
+    condition = _strata(cells, ["condition"]) if cells.has("condition") else stratum
+    few = np.flatnonzero(~many & ((size > 1)[stratum] | (np.bincount(condition) > 1)[condition]))
+    rng = np.random.default_rng((seed, 2))
+    few = few[np.lexsort((rng.random(len(few)), stratum[few], condition[few]))]
+    held_out[few] = np.diff(np.floor(np.arange(len(few) + 1) * fraction + rng.random())) > 0
+    for group in (np.where(size[stratum] > 1, stratum, -1), condition):
+        _keep_one(held_out, few, group)
+    return held_out
+
+
+def _keep_one(held_out: np.ndarray, some: np.ndarray, group: np.ndarray) -> None:
+    """Take back one of `some` cells of every group, other than -1, that is held out whole."""
+    left = np.bincount(group[~held_out] + 1, minlength=int(group.max()) + 2) > 0
+    gone = some[held_out[some] & (group[some] >= 0) & ~left[group[some] + 1]]
+    held_out[gone[np.unique(group[gone], return_index=True)[1]]] = False

@@ -9,9 +9,9 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from cellcohort.cells import CellTable
-from cellcohort.datasets.split import CHUNK
-from cellcohort.messages import several
+from cellcohort.cells import CellTable, Name, names_of
+from cellcohort.datasets.split import CHUNK, ROW
+from cellcohort.messages import joined, several
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class TrainingCells:
         The part for training.
     n_all : int
         Cells that there are, with those held out for validation.
-    by : str
+    by : str or list of str
         What the cells held out share: ``split.by``.
     columns : mapping
         Which column of the source is what: ``data.columns``; empty where it has no such option.
@@ -34,7 +34,7 @@ class TrainingCells:
 
     dataset: Any
     n_all: int
-    by: str
+    by: Name
     columns: Mapping[str, Any]
     n_copies: int = 0
 
@@ -57,10 +57,14 @@ class TrainingCells:
         """
         if self.by == "experiment":
             what = "experiments (split.by=experiment)"
+        elif self.by != "track":
+            what = f"groups of {joined(names_of([self.by]))} (split.by)"
         elif self.dataset.whole == CHUNK:
             what = "chunks of the store (no track is named, data.columns.track)"
+        elif self.dataset.whole == ROW:
+            what = "rows of the table (no track is named, data.columns.track)"
         else:
-            what = f"{self.dataset.whole}s (split.by=track)"
+            what = f"{joined([f'{name}s' for name in names_of([self.dataset.whole])])} (split.by=track)"
         n_out = self.n_all - len(self.cells) - self.n_copies
         line = f"{n_out:,} of {self.n_all:,} cells are held out for validation: whole {what}."
         if self.n_copies:
@@ -87,7 +91,8 @@ def training_cells(config: DictConfig) -> TrainingCells:
     ValueError
         The cells that are held out are too few for a batch of every rank.
     """
-    whole = instantiate(config.data).cells(also=sorted(set(_columns(config.sampler))))
+    by = [] if config.split.by == "track" else names_of([config.split.by])
+    whole = instantiate(config.data).cells(also=sorted({*_columns(config.sampler), *by}))
     training, validation = instantiate(config.split, whole)
     instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
     n_all = len(whole.cells)

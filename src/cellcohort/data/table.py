@@ -1,0 +1,117 @@
+"""A table of cells with their labels only, for whoever wants to see what a sampler does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import anndata
+import h5py  # type: ignore[import-untyped]
+import numpy as np
+import pandas as pd
+import zarr
+
+from cellcohort.cells import CellTable, names_of
+from cellcohort.datasets.protocol import LabelledCells
+from cellcohort.datasets.split import ROW
+from cellcohort.datasets.tables.columns import as_text
+from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
+from cellcohort.datasets.tables.read import read_table
+from cellcohort.missing_values import Missing, refuse_missing
+
+__all__ = ["COLUMNS", "Table"]
+
+COLUMNS: Mapping[str, Any] = MappingProxyType(
+    {"experiment": "experiment", "condition": "condition", "hours": None, "track": None}
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of a table with one row per cell, or of the obs of an AnnData file, without anything to train on.
+
+    Attributes
+    ----------
+    path : str or Path
+        A ``.parquet``, ``.csv`` or ``.tsv`` file (see :func:`~cellcohort.datasets.tables.read.read_table`), or an
+        AnnData file (``.h5ad``, ``.zarr``), of which obs is read.
+    columns : mapping
+        Which column is what; what is not named keeps its default. ``experiment``, ``condition``, ``hours`` and
+        ``track``, each None where there is none, or a list of columns that are a key jointly.
+    merge_labels : mapping of str to mapping of label to label, optional
+        Other names for labels, by role or column: ``{"condition": {"GEM": "Gem"}}``.
+    missing : {"error", "label"}
+        What cells without an experiment or a condition do: "error" refuses them and gives their number; "label"
+        makes them an experiment or a condition of their own, named "missing".
+    """
+
+    path: str | Path | None = None
+    columns: Mapping[str, Any] = COLUMNS
+    merge_labels: MergeLabels = None
+    missing: Missing = "error"
+
+    def cells(self, also: Sequence[str] = ()) -> LabelledCells:
+        """Read the cells; labels of experiments and conditions are texts.
+
+        Parameters
+        ----------
+        also : sequence of str
+            Columns to read beside those that `columns` and `merge_labels` name.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            The file or a named column is not there, or has missing values.
+        """
+        if unknown := [role for role in self.columns if role not in COLUMNS]:
+            raise ValueError(f"data.columns has {unknown[0]!r}, which means nothing; use {', '.join(COLUMNS)}.")
+        roles = {**COLUMNS, **self.columns}
+        named = names_of(roles.values())
+        frame = self._frame(roles, {*named, *(set(also) | set(self.merge_labels or ())) - set(roles)})
+        labels = [name for name in names_of((roles["experiment"], roles["condition"])) if name in frame]
+        frame = frame.assign(**{name: as_text(frame[name]) for name in labels})
+        whole = "track" if roles["track"] is not None else ROW
+        refuse_missing(
+            frame, names_of((roles["hours"], roles["track"])), labels, self.missing, "data.missing=label",
+            frame.attrs.get("words"),
+        )  # fmt: skip
+        frame = merged(frame, self.merge_labels, roles, [roles["hours"]])
+        if ROW in frame:
+            raise ValueError(f"{self.path} has a column {ROW!r}, which is needed to hold cells out; rename it.")
+        frame = frame.assign(**{ROW: np.arange(len(frame), dtype=np.int32)})
+        return LabelledCells(CellTable.from_frame(frame, **roles, missing=self.missing), whole)
+
+    def dataset(self) -> NoReturn:
+        """Refuse, since a table has nothing that a model could see.
+
+        Raises
+        ------
+        ValueError
+            Always.
+        """
+        raise ValueError(
+            "data=table holds labels only: scripts/preview.py shows what its batches would hold, but there is nothing "
+            "to train on. Name features with data=tracks data.columns.features=[...], or prepare a store of profiles "
+            "(scripts/prepare.py) for data=anndata."
+        )
+
+    def _frame(self, roles: Mapping[str, Any], wanted: set[str]) -> pd.DataFrame:
+        path = None if self.path is None else Path(self.path)
+        if path is None or path.suffix not in (".h5ad", ".zarr"):
+            text = names_of((roles["experiment"], roles["condition"], roles["track"]))
+            return read_table(path, names_of(roles.values()), wanted, text, names_of([roles["hours"]]))
+        if not path.exists():
+            raise FileNotFoundError(f"no file {path} (seen from {Path.cwd()}); give a table or an AnnData file.")
+        obs: Any
+        try:
+            if path.suffix == ".zarr":
+                obs = anndata.io.read_elem(zarr.open_group(path, mode="r")["obs"])
+            else:
+                with h5py.File(path, "r") as file:
+                    obs = anndata.io.read_elem(file["obs"])
+            return pd.DataFrame(obs).reset_index(drop=True)
+        except (OSError, KeyError) as error:
+            raise ValueError(f"{path} has no obs that can be read: {error}. Give an AnnData file.") from error

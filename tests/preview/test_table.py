@@ -1,0 +1,86 @@
+"""Tables of labels alone: previewed, and refused for training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+
+from cellcohort.data.table import Table
+from cellcohort.preview import training_cells
+from stores import QUIET
+
+pytestmark = QUIET
+
+CONF = str(Path(__file__).parents[2] / "conf")
+
+
+def obs() -> pd.DataFrame:
+    rows = [(p, c, m, f"d{i % 3}") for p in ("01", "1") for c in ("NA", "drug") for m in ("a", "b") for i in range(30)]
+    frame = pd.DataFrame(rows, columns=["experiment", "condition", "marker", "donor"])
+    return frame.assign(hours=np.arange(len(frame)) % 7 / 2)
+
+
+def saved(tmp_path: Path, kind: str) -> Path:
+    path, frame = tmp_path / f"obs.{kind}", obs()
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    else:
+        frame.index = [f"cell{i}" for i in range(len(frame))]
+        adata = anndata.AnnData(obs=frame)
+        adata.write_h5ad(path) if kind == "h5ad" else adata.write_zarr(path)
+    return path
+
+
+def config(path: Path, *line: str) -> Any:
+    with initialize_config_dir(CONF, version_base="1.3"):
+        return compose("preview", ["data=table", f"data.path={path}", "batch_sampler.batch_size=16", *line])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "h5ad", "zarr"])
+def test_any_columns_of_a_table_can_be_sampled_by(tmp_path: Path, kind: str) -> None:
+    made = config(
+        saved(tmp_path, kind),
+        "sampler=[experiment_aware,condition]",
+        "sampler.experiment_aware.column=marker",
+        "sampler.condition.column=[condition,donor]",
+        "data.columns.hours=hours",
+    )
+    found = training_cells(made)
+    cells = found.cells
+    assert cells.column("experiment").labels == ("01", "1") and cells.column("condition").labels == ("NA", "drug")
+    assert cells.hours is not None and found.n_all == 240 and len(cells) == 192
+    assert found.held_out_line().endswith("whole rows of the table (no track is named, data.columns.track).")
+    batch = cells.take(instantiate(made.batch_sampler, cells, world_size=1).batch(0, 0))
+    assert len(batch.column("marker").present()) == 1 and len(batch.column(["condition", "donor"]).present()) == 6
+
+
+def test_groups_of_a_table_are_held_out_whole(tmp_path: Path) -> None:
+    found = training_cells(config(saved(tmp_path, "csv"), "split.by=[experiment,donor]", "split.fraction=0.3"))
+    assert len(found.cells.column(["experiment", "donor"]).present()) == 4
+    assert found.held_out_line().endswith("held out for validation: whole groups of experiment and donor (split.by).")
+
+
+def test_training_on_a_table_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"data=table holds labels only.*data=tracks data\.columns\.features"):
+        instantiate(config(saved(tmp_path, "csv")).data).dataset()
+
+
+def test_a_table_that_is_not_as_named_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="means nothing; use experiment, condition, hours, track"):
+        Table(saved(tmp_path, "csv"), {"time": "hours"}).cells()
+    with pytest.raises(ValueError, match=r"condition='drug' is not a column; .* data\.columns\.condition"):
+        Table(saved(tmp_path, "csv"), {"condition": "drug"}).cells()
+    with pytest.raises(FileNotFoundError, match=r"no file nowhere\.h5ad"):
+        Table("nowhere.h5ad").cells()
+    (tmp_path / "bad.h5ad").write_text("x")
+    with pytest.raises(ValueError, match=r"bad\.h5ad has no obs that can be read"):
+        Table(tmp_path / "bad.h5ad").cells()
