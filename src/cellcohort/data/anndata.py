@@ -97,9 +97,9 @@ class AnnData:
         return StoredCells(store, cells, whole, made(self.augment))
 
 
-def load_anndata(path: str | Path | None = None, **options: Any) -> StoredCells:
+def load_anndata(path: str | Path | None = None, columns: Mapping[str, Any] = COLUMNS, **options: Any) -> StoredCells:
     """Read the labels of a store of profiles; the options are those of :class:`AnnData`."""
-    return AnnData(path, **options).dataset()
+    return AnnData(path, columns, **options).dataset()
 
 
 def opened(path: str | Path | None, layer: str | None = None) -> Store:

@@ -96,6 +96,6 @@ class StoredPatches:
         return StoredCells(store, cells, pair_by, views, pairs)
 
 
-def load_patches(path: str | Path | None = None, **options: Any) -> StoredCells:
+def load_patches(path: str | Path | None = None, columns: Mapping[str, Any] = COLUMNS, **options: Any) -> StoredCells:
     """Read the labels of a store of patches; the options are those of :class:`StoredPatches`."""
-    return StoredPatches(path, **options).dataset()
+    return StoredPatches(path, columns, **options).dataset()
