@@ -51,7 +51,7 @@ class Column:
         return counts
 
     def present(self) -> list[Any]:
-        """The labels that at least one cell has."""
+        """Return the labels that at least one cell has."""
         return [label for label, n in zip(self.labels, self.counts(), strict=True) if n]
 
 
@@ -152,7 +152,7 @@ class CellTable:
         return name in self._roles or name in self._frame.columns
 
     def column(self, name: str | Sequence[str]) -> Column:
-        """The coded column of a role, of any column of the table, or of several jointly.
+        """Return the coded column of a role, of any column of the table, or of several jointly.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ class CellTable:
         )
 
     def take(self, positions: np.ndarray) -> CellTable:
-        """The table of some cells, with the same codes and labels.
+        """Return the table of some cells, with the same codes and labels.
 
         Parameters
         ----------
@@ -257,12 +257,12 @@ def _joint(columns: list[Column]) -> Column:
 
 
 def names_of(names: Iterable[Name | None]) -> list[str]:
-    """The columns in names, some of which may be several or none."""
+    """Return the columns in names, some of which may be several or none."""
     return [part for name in names if name is not None for part in ([name] if isinstance(name, str) else name)]
 
 
 def numeric_values(values: pd.Series, said: str) -> np.ndarray:
-    """The numbers of a column, float64 (n_rows,); NaN where one is missing. Categories may be numbers.
+    """Return the numbers of a column, float64 (n_rows,); NaN where one is missing. Categories may be numbers.
 
     Parameters
     ----------

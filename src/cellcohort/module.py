@@ -6,7 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, override
 
 import lightning
 import torch
@@ -147,7 +147,7 @@ class ContrastiveModule(lightning.LightningModule):
     def load_from_checkpoint(  # type: ignore[override]  # Lightning's makes whatever objects the file names
         cls, checkpoint_path: str | os.PathLike[str], map_location: Any | None = "cpu", packages: Sequence[str] = ()
     ) -> ContrastiveModule:
-        """The module of a checkpoint, with its weights.
+        """Return the module of a checkpoint, with its weights.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class ContrastiveModule(lightning.LightningModule):
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], packages: Sequence[str] = ()) -> ContrastiveModule:
-        """The module of a checkpoint that was read; see :meth:`load_from_checkpoint`."""
+        """Return the module of a checkpoint that was read; see :meth:`load_from_checkpoint`."""
         options = state["hyper_parameters"]
         check_targets(options, "hyper_parameters", packages)
         module = cls(**options)
@@ -216,6 +216,7 @@ class ContrastiveModule(lightning.LightningModule):
             for group, highest in zip(config.scheduler.optimizer.param_groups, config.scheduler.base_lrs, strict=True):
                 group["lr"] = highest * self._annealed(self.current_epoch)
 
+    @override
     def training_step(self, batch: Mapping[str, Any], index: int) -> Tensor:
         loss = self._loss(batch, "training")
         self.log("train/loss", loss, prog_bar=True, batch_size=len(batch["anchor"]))
@@ -225,10 +226,12 @@ class ContrastiveModule(lightning.LightningModule):
             self.log("train/second_views", share, batch_size=len(batch["anchor"]))
         return loss
 
+    @override
     def validation_step(self, batch: Mapping[str, Any], index: int) -> None:
         loss = self._loss(batch, "validation")
         self.log("val/loss", loss, prog_bar=True, sync_dist=True, batch_size=len(batch["anchor"]))
 
+    @override
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
         epochs = self.trainer.max_epochs
@@ -246,6 +249,7 @@ class ContrastiveModule(lightning.LightningModule):
         moved = super().transfer_batch_to_device(moved, device, dataloader_idx)
         return {**moved, "meta": batch["meta"]}
 
+    @override
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Augment the inputs where the model is."""
         if self.views is None:

@@ -27,7 +27,7 @@ def some_cells(run: FinishedRun) -> pd.DataFrame | None:
 
 
 def principal_components(embeddings: np.ndarray) -> np.ndarray:
-    """The two directions of largest variance, shape (n, 2)."""
+    """Return the two directions of largest variance, shape (n, 2)."""
     from sklearn.decomposition import PCA
 
     return np.asarray(PCA(2, svd_solver="full").fit_transform(embeddings))

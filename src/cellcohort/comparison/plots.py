@@ -39,7 +39,7 @@ STYLE = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The style of all pictures, for as long as they are drawn and saved."""
+    """Return the style of all pictures, for as long as they are drawn and saved."""
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         yield
 
@@ -139,7 +139,7 @@ def overview_plot(table: pd.DataFrame, reference: str) -> Figure | None:
 
 
 def _difference(row: Any) -> str:
-    """A difference, to the digit that its interval makes sense of."""
+    """Return a difference, to the digit that its interval makes sense of."""
     width = row.difference_high - row.difference_low
     digits = int(np.clip(1 - np.floor(np.log10(width)), 0, 6)) if width > 0 else 3
     return f"{row.difference:+.{digits}f}"
@@ -167,7 +167,7 @@ def composition_plot(rows: pd.DataFrame, name: str) -> Figure | None:
 
 
 def step_plot(arms: Sequence[Arm], name: str) -> Figure | None:
-    """A column of metrics.csv against the step, as the mean over seeds; None where no run has two values."""
+    """Return a column of metrics.csv against the step, as the mean over seeds; None where no run has two values."""
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     axes = figure.subplots()
     for arm, (colour, shape, line) in zip(arms, _looks(), strict=False):
@@ -264,7 +264,7 @@ def _in_order(names: Iterable[str]) -> list[str]:
 
 
 def _legend(figure: Figure, ncols: int, **options: Any) -> None:
-    """A legend below the picture, which grows by as much; long names are broken into lines."""
+    """Return a legend below the picture, which grows by as much; long names are broken into lines."""
     handles, names = figure.axes[0].get_legend_handles_labels()
     texts = [_in_lines(name, 54 // ncols - 3) for name in names]
     per_column = -(-len(texts) // ncols)

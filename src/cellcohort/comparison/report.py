@@ -78,7 +78,7 @@ def report(
 
 
 def not_measured(table: pd.DataFrame) -> dict[str, list[str]]:
-    """The scores that no run has a value of, by the reason that the evaluation gave."""
+    """Return the scores that no run has a value of, by the reason that the evaluation gave."""
     found: dict[str, list[str]] = {}
     for score, rows in table.groupby("score", sort=False):
         if rows["mean"].isna().all():
@@ -88,7 +88,7 @@ def not_measured(table: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def verdicts(table: pd.DataFrame, reference: str) -> list[str]:
-    """What can be said of each strategy that was tested, in a sentence."""
+    """Return what can be said of each strategy that was tested, in a sentence."""
     said = []
     for strategy, rows in table[table["verdict"].isin((BETTER, WORSE, OPEN))].groupby("strategy", sort=False):
         of = {verdict: rows.loc[rows["verdict"] == verdict, "score"].tolist() for verdict in (BETTER, WORSE, OPEN)}
@@ -117,7 +117,7 @@ def _about(arms: Sequence[Arm]) -> list[str]:
 
 
 def _shown(picture: Picture) -> dict[str, str]:
-    """A picture as data: lines as SVG, which stays sharp; maps of many cells as PNG, which stays small."""
+    """Return a picture as data: lines as SVG, which stays sharp; maps of many cells as PNG, which stays small."""
     kind, mime = ("png", "png") if picture.group == "maps" else ("svg", "svg+xml")
     file = io.BytesIO()
     with plots.styled():

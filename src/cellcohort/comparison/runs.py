@@ -179,7 +179,7 @@ def read_run(directory: Path) -> FinishedRun:
 
 
 def _parts(directory: Path, config: Mapping[str, Any]) -> tuple[Path, ...]:
-    """The directories of the runs that a run continues, as far as they are there, and its own."""
+    """Return the directories of the runs that a run continues, as far as they are there, and its own."""
     parts = [directory]
     while resume := config.get("resume"):
         before = Path(resume).absolute().parents[1]  # of <run>/checkpoints/<name>.ckpt
@@ -251,7 +251,7 @@ def _options(config: Mapping[str, Any], scored: str) -> dict[str, Any]:
 
 
 def _flat(node: Any, path: str = "") -> dict[str, Any]:
-    """The leaves of nested mappings, by their dotted path."""
+    """Return the leaves of nested mappings, by their dotted path."""
     if not isinstance(node, Mapping):
         return {path: node}
     leaves: dict[str, Any] = {}

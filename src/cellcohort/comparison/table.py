@@ -175,13 +175,13 @@ def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[st
 
 
 def reference_of(arm: Arm, arms: Sequence[Arm], reference: str) -> Arm | None:
-    """The arm that `arm` is compared with: the only one of that strategy or name that is alike in all other options."""
+    """Return the arm to compare `arm` with: the only one of that strategy or name with the same other options."""
     alike = [other for other in arms if reference in (other.strategy, other.name) and other.others == arm.others]
     return alike[0] if len(alike) == 1 else None
 
 
 def rows_of(table: pd.DataFrame) -> list[Any]:
-    """The rows of a table, with its columns as attributes."""
+    """Return the rows of a table, with its columns as attributes."""
     return list(table.itertuples())
 
 
@@ -202,7 +202,7 @@ def _row(score: str, values: pd.DataFrame, arm: Arm, own: pd.Series) -> dict[str
 
 
 def _against(beside: Arm | None, arm: Arm, by_arm: Mapping[str, pd.Series], is_p: bool) -> dict[str, Any]:
-    """The columns of an arm that come from comparing it with `beside`."""
+    """Return the columns of an arm that come from comparing it with `beside`."""
     if beside is None or beside is arm:
         return UNCOMPARED | {"reference": "" if beside is None else arm.name}
     difference = estimate((by_arm[arm.name] - by_arm[beside.name]).dropna())
@@ -235,7 +235,7 @@ def _baseline(score: str, values: pd.DataFrame, arms: Sequence[Arm], name: str) 
 
 
 def _in_range(level: Estimate, score: str) -> Estimate:
-    """The estimate with its interval cut to the values that the score can have."""
+    """Return the estimate with its interval cut to the values that the score can have."""
     low, high = score_range(score)
     return replace(level, low=float(np.clip(level.low, low, high)), high=float(np.clip(level.high, low, high)))
 
@@ -257,7 +257,7 @@ def _tell(options: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value as text; a long one is cut, and told from others by a digest."""
+    """Return a value as text; a long one is cut, and told from others by a digest."""
     text = str(value)
     return text if len(text) <= 30 else f"{text[:24]}..{zlib.crc32(text.encode()) & 0xFFFF:04x}"
 

@@ -178,7 +178,7 @@ def head(reference: str) -> tuple[str, ...]:
 
 
 def cells(row: pd.Series) -> list[str]:
-    """The columns of a row of a comparison, the verdict second."""
+    """Return the columns of a row of a comparison, the verdict second."""
     return [
         str(row["strategy"]),
         "reference" if row["strategy"] == row["reference"] else str(row["verdict"]),
@@ -191,7 +191,7 @@ def cells(row: pd.Series) -> list[str]:
 
 
 def notes(rows: pd.DataFrame) -> list[str]:
-    """What evaluation said of a score, once, with the strategies that it is said of where it is not all."""
+    """Return what evaluation said of a score, once, with the strategies that it is said of where it is not all."""
     said: dict[str, list[str]] = {}
     for row in rows.itertuples():
         if row.note:

@@ -99,7 +99,7 @@ def workspace(names: Sequence[str], entity: str, project: str, group: str | None
 
 
 def specification(made: Workspace) -> str:
-    """What saving the workspace would send to W&B, as JSON."""
+    """Return what saving the workspace would send to W&B, as JSON."""
     view = made._to_model()
     spec = json.loads(view.spec.model_dump_json(by_alias=True, exclude_none=True))
     return json.dumps({"entity": made.entity, "project": made.project, "name": made.name, "spec": spec}, indent=1)

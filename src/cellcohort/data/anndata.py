@@ -63,7 +63,7 @@ class AnnData:
     layer: str | None = None
     augment: Views | Mapping[str, Any] = ExpressionViews()  # noqa: RUF009  # frozen
 
-    def cells(self, also: Sequence[str] = ()) -> StoredCells:
+    def cells(self, also: Sequence[str] = ()) -> StoredCells:  # noqa: ARG002
         """Read the labels of the store; it has all columns of obs.
 
         Parameters
@@ -103,7 +103,7 @@ def load_anndata(path: str | Path | None = None, columns: Mapping[str, Any] = CO
 
 
 def opened(path: str | Path | None, layer: str | None = None) -> Store:
-    """The store at `path`."""
+    """Return the store at `path`."""
     if path is None:
         raise ValueError("data.path is empty; name a store, which scripts/prepare.py writes.")
     return Store(Path(path), layer)
@@ -116,7 +116,7 @@ def labelled(
     missing: Missing,
     needed: Sequence[Name | None] = (),
 ) -> tuple[CellTable, str]:
-    """The cells of a store, and which column a split must not cut; hours, tracks and `needed` must be whole."""
+    """Return the cells of a store, and which column a split must not cut; hours, tracks and `needed` must be whole."""
     known = ("experiment", "condition", "hours", "track")
     if unknown := [role for role in columns if role not in known]:
         raise ValueError(f"data.columns has {unknown[0]!r}, which means nothing; use {', '.join(known)}.")

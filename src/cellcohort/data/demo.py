@@ -92,7 +92,7 @@ def simulate(seed: int = 0, founders: int = 130) -> tuple[pd.DataFrame, pd.DataF
 
 
 def _experiment(rng: np.random.Generator, founders: int) -> pd.DataFrame:
-    """The rows of one experiment without its effect on the features, sorted by track and frame."""
+    """Return the rows of one experiment without its effect on the features, sorted by track and frame."""
     tracks = _families(rng, founders)
     n, length = len(tracks), (tracks["end"] - tracks["start"] + 1).to_numpy()
     condition = _conditions(rng, tracks["lineage_id"].to_numpy(), length)
@@ -223,7 +223,7 @@ def load_cells(path: str | Path = "outputs/demo", also: Sequence[str] = (), **op
 
 @contextmanager
 def _written(path: str | Path, simulation_seed: int, founders: int) -> Iterator[Path]:
-    """The table of tracks, written if it is not there, and unchanged at the end."""
+    """Return the table of tracks, written if it is not there, and unchanged at the end."""
     table, truth = Path(path) / "tracks.parquet", Path(path) / "truth.parquet"
     options = f"{simulation_seed} {founders}".encode()
     fingerprint = hashlib.sha256(Path(__file__).read_bytes() + options).hexdigest().encode()

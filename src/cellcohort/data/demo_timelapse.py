@@ -42,7 +42,7 @@ class DemoTimelapse(PatchOptions):
     frames: int = 25
     patch: Sequence[int] = field(default=PATCH, kw_only=True)
 
-    def cells(self, also: Sequence[str] = ()) -> LabelledCells:
+    def cells(self, also: Sequence[str] = ()) -> LabelledCells:  # noqa: ARG002
         """Read the cells without their images.
 
         Parameters

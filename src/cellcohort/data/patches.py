@@ -58,7 +58,7 @@ class StoredPatches:
     augment: Views | Mapping[str, Any] = ImageViews()  # noqa: RUF009  # frozen
     seed: int = 0
 
-    def cells(self, also: Sequence[str] = ()) -> StoredCells:
+    def cells(self, also: Sequence[str] = ()) -> StoredCells:  # noqa: ARG002
         """Read the labels of the store; it has all columns of obs.
 
         Parameters

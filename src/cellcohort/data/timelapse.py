@@ -150,7 +150,7 @@ class Timelapse(PatchOptions):
     experiments: Sequence[Mapping[str, Any]] | None = None
     cache: str | Path = "outputs/timelapse"
 
-    def cells(self, also: Sequence[str] = ()) -> LabelledCells:
+    def cells(self, also: Sequence[str] = ()) -> LabelledCells:  # noqa: ARG002
         """Read the cells; images are only looked at for frames without one.
 
         Parameters

@@ -205,7 +205,7 @@ def load_cells(
 
 
 def text_columns(roles: Roles) -> list[str]:
-    """The columns that hold labels, which a text file gives as they were typed."""
+    """Return the columns that hold labels, which a text file gives as they were typed."""
     return [*roles.labels, *roles.columns("track", "lineage")]
 
 

@@ -8,7 +8,7 @@ import zarr
 
 
 def decoding(native: bool = True) -> Any:
-    """A context in which arrays are opened to be decoded by zarrs, several times as fast as by zarr itself.
+    """Return a context in which arrays are opened to be decoded by zarrs, several times as fast as by zarr itself.
 
     Codecs that zarrs lacks are left to zarr.
 

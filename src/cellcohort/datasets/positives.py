@@ -40,7 +40,7 @@ def tau_ticks(tau_hours: Sequence[float]) -> tuple[int, int]:
 
 
 def rising_clock(cells: CellTable, tau_hours: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """A time of every row that rises along the whole table, and the first row of its track.
+    """Return a time of every row that rises along the whole table, and the first row of its track.
 
     Tracks follow each other by more than the greatest `tau_hours`, so one binary search finds later
     frames of a track.
@@ -76,7 +76,7 @@ def later_rows(clock: np.ndarray, rows: np.ndarray, tau_hours: Sequence[float]) 
 
 
 def anchors(clock: np.ndarray, first: np.ndarray, tau_hours: Sequence[float], positive: Positive) -> np.ndarray:
-    """The rows that can be anchors, ascending.
+    """Return the rows that can be anchors, ascending.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def anchors(clock: np.ndarray, first: np.ndarray, tau_hours: Sequence[float], po
 def anchor_cells(
     cells: CellTable, tau_hours: Sequence[float], positive: Positive, whole: str = "track"
 ) -> LabelledCells:
-    """The anchors among the cells of a table, as :class:`~cellcohort.datasets.features.windows.TrackWindows` has them.
+    """Return the anchors of a table, as :class:`~cellcohort.datasets.features.windows.TrackWindows` has them.
 
     Parameters
     ----------

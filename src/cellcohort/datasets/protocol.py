@@ -93,7 +93,7 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def subset(self, positions: np.ndarray) -> Self:
-        """Some of the cells, which become positions 0..n-1."""
+        """Return some of the cells, which become positions 0..n-1."""
 
     def every_cell(self) -> Self:
         """All cells of the table, those that can be no anchor among them, in its order."""
@@ -102,7 +102,7 @@ class Samples(Protocol):
         """Mean and standard deviation over the cells of this dataset, float32 (shape[0],) each."""
 
     def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The inputs of some cells as recorded, without augmentation; float32 (n, *shape)."""
+        """Return the inputs of some cells as recorded, without augmentation; float32 (n, *shape)."""
 
     def __getitems__(self, positions: Sequence[int]) -> dict[str, Any]:
-        """A batch: "anchor" and "positive", float32 (n, *shape); "meta" with "position", "epoch" and "step"."""
+        """Return a batch: "anchor" and "positive", float32 (n, *shape); "meta" with "position", "epoch" and "step"."""

@@ -65,7 +65,7 @@ class BatchLoader(ThreadDataLoader):
         )
 
     def _batches(self) -> Iterator[dict[str, Any]]:
-        """The batches of one pass, which begins when the first is asked for."""
+        """Return the batches of one pass, which begins when the first is asked for."""
         return super(ThreadDataLoader, self).__iter__()
 
     def state_dict(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ WAIT_SECONDS = 30  # for a scheduler to answer, and then for a first worker of i
 
 @contextmanager
 def workers(address: str | None, threads: int) -> Iterator[Client]:
-    """A client of the cluster at `address`, or without one of so many threads of this process.
+    """Return a client of the cluster at `address`, or without one of so many threads of this process.
 
     Raises
     ------

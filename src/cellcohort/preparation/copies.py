@@ -15,7 +15,7 @@ EMPTY = 0  # digest of rows that are all zero, which are no copies of each other
 
 
 def digests(rows: Any) -> np.ndarray:
-    """A digest of each row, which is the same for rows of the same values.
+    """Return a digest of each row, which is the same for rows of the same values.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def _digest(*parts: np.ndarray) -> int:
 
 
 def copy_groups(found: np.ndarray) -> np.ndarray:
-    """Number of the group of equal rows that each row is in, int32 (n,); 0 for rows that have no copy.
+    """Return number of the group of equal rows that each row is in, int32 (n,); 0 for rows that have no copy.
 
     Parameters
     ----------

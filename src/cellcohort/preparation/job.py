@@ -65,7 +65,7 @@ class Plan:
         return sorted((self.folder / "pieces" / str(dataset)).glob("[0-9]*.npz"))
 
     def labels(self, dataset: int) -> Path:
-        """The rows of obs of a dataset, which every worker can read again."""
+        """Return the rows of obs of a dataset, which every worker can read again."""
         return self.folder / "labels" / str(dataset)
 
     def finished(self, dataset: int) -> Path:
@@ -77,12 +77,12 @@ class Plan:
         return np.concatenate([np.load(self.cut_mark(block)) for block in range(self.blocks)])
 
     def place(self) -> np.ndarray:
-        """Stored row of every source row, int64 (rows,)."""
+        """Return the stored row of every source row, int64 (rows,)."""
         return np.load(self.folder / "place.npy", mmap_mode="r")
 
 
 def sized(folder: Path, rows: int, row_bytes: int, chunk_rows: int, shard_rows: int, dataset_rows: int | None) -> Plan:
-    """A plan whose pieces of work fit into memory.
+    """Return a plan whose pieces of work fit into memory.
 
     Raises
     ------

@@ -157,7 +157,7 @@ def _there(out: Path, folder: Path, about: Mapping[str, Any]) -> Store:
 
 @contextmanager
 def _begun(folder: Path, name: str, options: str) -> Iterator[None]:
-    """The folder of the work, for this process alone, empty unless it holds work of the same name."""
+    """Return the folder of the work, for this process alone, empty unless it holds work of the same name."""
     mark = folder / "name"
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "lock").exists()):
         raise ValueError(f"{folder} is in the way, and was not written by a preparation; move it.")

@@ -10,7 +10,7 @@ import signal
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import lightning
 import torch
@@ -41,6 +41,7 @@ class CheckpointFiles(CheckpointIO):
         with whole(Path(path)) as beside:
             _write(checkpoint, beside)
 
+    @override
     def load_checkpoint(
         self, path: Any, map_location: Any | None = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def check_digest(path: Path) -> None:
 
 
 def newest_whole(directory: Path) -> Path | None:
-    """The newest checkpoint of a folder that is whole: ``last.ckpt``, ``previous.ckpt``, or None."""
+    """Return the newest checkpoint of a folder that is whole: ``last.ckpt``, ``previous.ckpt``, or None."""
     return next((path for path in (directory / LAST, directory / PREVIOUS) if _is_whole(path)), None)
 
 
@@ -142,7 +143,7 @@ def _write(checkpoint: dict[str, Any], path: Path) -> None:
 
 
 def _digest(file: Any, size: int) -> bytes:
-    """The SHA-256, as hexadecimal digits, of the first bytes of a file."""
+    """Return the SHA-256, as hexadecimal digits, of the first bytes of a file."""
     found = hashlib.sha256()
     file.seek(0)
     while size > 0 and (block := file.read(min(size, 2**20))):
@@ -160,7 +161,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _others(path: Path) -> str:
-    """The checkpoints beside one that cannot be loaded, and what to do."""
+    """Return the checkpoints beside one that cannot be loaded, and what to do."""
     there = sorted(
         (file for file in path.parent.glob("*.ckpt") if file != path), key=lambda file: file.name != PREVIOUS
     )
@@ -184,12 +185,14 @@ class StopOnSignal(lightning.Callback):
 
     stopping = False
 
+    @override
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Let signals wait for the end of the step in hand; Lightning has put a handler of its own in place before."""
         self.stopping, self._launch, self._step = False, Launch.here(), trainer.global_step
         signals.handle()
         signals.defer(True)
 
+    @override
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -198,30 +201,36 @@ class StopOnSignal(lightning.Callback):
             self._step = trainer.global_step
             self._decide()
 
+    @override
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Decide after a validation, too, where no other rank need agree."""
         if not trainer.sanity_checking and self._launch.world_size == 1:
             self._decide()
 
+    @override
     def on_train_batch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Stop here, where the step before is saved and logged."""
         self.stop_if_decided()
 
+    @override
     def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Stop here, unless the epoch is over, whose end is saved after the validation."""
         if not trainer.sanity_checking and not trainer.is_last_batch:
             self.stop_if_decided()
 
+    @override
     def teardown(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
         """Let signals stop at once from here on."""
         signals.defer(False)
 
+    @override
     def on_fit_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Stop after the last step, too."""
         signals.raise_if_received()
 
+    @override
     def on_exception(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
     ) -> None:
@@ -268,11 +277,13 @@ class LastCheckpoint(Checkpoint):
         self._directory = Path(dirpath)
         self._saved: int | None = None
 
+    @override
     def setup(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
         """Let the trainer write and read checkpoints as :class:`CheckpointFiles`, unless it was given another way."""
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = CheckpointFiles()
 
+    @override
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -282,11 +293,13 @@ class LastCheckpoint(Checkpoint):
         if not trainer.is_last_batch and (due or _stopping(trainer)):
             self.save(trainer)
 
+    @override
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Save within an epoch where a signal came during the validation."""
         if not trainer.sanity_checking and not trainer.is_last_batch and _stopping(trainer):
             self.save(trainer)
 
+    @override
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Save at the end of an epoch, and stop there where a signal came."""
         if (trainer.current_epoch + 1) % self.every_n_epochs == 0 or _stopping(trainer):
@@ -294,6 +307,7 @@ class LastCheckpoint(Checkpoint):
         for callback in _stops(trainer):
             callback.stop_if_decided()
 
+    @override
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Save what the run ends with."""
         self.save(trainer)

@@ -124,7 +124,7 @@ def _tell_torchrun(text: str) -> None:
 
 
 def explain(error: Exception, config_dir: Path) -> str | None:
-    """An error of the user's in few words, and what there is instead; None where its traceback is needed."""
+    """Return an error of the user's in few words, and what there is instead; None where its traceback is needed."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and not error.options:
         group = Path(error.missing_cfg_file).parent
         return f"{error}\nThe choices of {group} are: {', '.join(_options_of(config_dir / group)) or 'none'}."
@@ -149,7 +149,7 @@ def _is_ours(error: Exception) -> bool:
 
 
 def _notes(error: BaseException | None) -> list[str]:
-    """The notes of an error and of those that led to it."""
+    """Return the notes of an error and of those that led to it."""
     if error is None:
         return []
     return [*getattr(error, "__notes__", []), *_notes(error.__cause__)]
@@ -188,7 +188,7 @@ def refuse_unread(config: DictConfig, overrides: Iterable[str]) -> None:
 
 
 def _not_in_config(error: ConfigCompositionException, config_dir: Path) -> str | None:
-    """What is not in the config, and what may have been meant; None if the error is of another kind."""
+    """Return what is not in the config, and what may have been meant; None if the error is of another kind."""
     if group := re.match(r"Could not override '(.+?)'\. No match in the defaults list", str(error)):
         script = Path(sys.argv[0])
         there = ", ".join(_groups(config_dir, script.stem)) or "none"
@@ -215,13 +215,13 @@ def _not_in_config(error: ConfigCompositionException, config_dir: Path) -> str |
 
 
 def _typed(key: str, error: ConfigCompositionException) -> str:
-    """The key as it was typed, of which `key` is the first part that is not there."""
+    """Return the key as it was typed, of which `key` is the first part that is not there."""
     found = re.search(rf"{re.escape(key)}[\w.]*", str(error))
     return found[0] if found else key
 
 
 def _renamed(key: str, axes: dict[str, list[str]], chosen: Iterable[str] = ()) -> str:
-    """What to type instead of a key of `sampler`: that of an axis, of which `axes` gives the knobs.
+    """Return what to type instead of a key of `sampler`: that of an axis, of which `axes` gives the knobs.
 
     Version 0.1.0 had all knobs flat in `sampler`, and the axes, under other names, in ``sampler.axes``.
     """
@@ -255,7 +255,7 @@ def _keys(axes: dict[str, list[str]]) -> str:
 
 
 def _knobs(axes: DictConfig) -> dict[str, list[str]]:
-    """The knobs of axes, by the name of the axis."""
+    """Return the knobs of axes, by the name of the axis."""
     return {
         str(name): [str(knob) for knob in axis if not str(knob).startswith("_")]
         for name, axis in axes.items()
@@ -264,7 +264,7 @@ def _knobs(axes: DictConfig) -> dict[str, list[str]]:
 
 
 def _choices_of_axes(config_dir: Path) -> dict[str, list[str]]:
-    """The knobs of every axis that can be chosen."""
+    """Return the knobs of every axis that can be chosen."""
     found: dict[str, list[str]] = {}
     for file in sorted((config_dir / "sampler").glob("*.yaml")):
         found |= _knobs(DictConfig(OmegaConf.load(file)))
@@ -272,7 +272,7 @@ def _choices_of_axes(config_dir: Path) -> dict[str, list[str]]:
 
 
 def _options_of(group: Path) -> dict[str, list[str]]:
-    """The options of a config group, and the keys that each brings."""
+    """Return the options of a config group, and the keys that each brings."""
     return {file.stem: [str(key) for key in OmegaConf.load(file)] for file in sorted(group.glob("*.yaml"))}
 
 
@@ -301,7 +301,7 @@ def _meant(path: str, key: str, below: str, node: DictConfig, config_dir: Path) 
 
 
 def _places(node: DictConfig, path: str = "") -> Iterator[str]:
-    """The full names of all keys that can be set, from a node on."""
+    """Return the full names of all keys that can be set, from a node on."""
     for name in map(str, node):
         if name == "hydra" or name.startswith("_"):
             continue
@@ -319,7 +319,7 @@ def _additional(key: str, node: DictConfig) -> list[str]:
 
 
 def _groups(config_dir: Path, name: str) -> Iterator[str]:
-    """The groups in the defaults of a config, and of those that it is built on."""
+    """Return the groups in the defaults of a config, and of those that it is built on."""
     for entry in OmegaConf.load(config_dir / f"{name}.yaml").defaults:
         if isinstance(entry, DictConfig):
             yield from (str(key) for key in entry if not str(key).startswith("override "))

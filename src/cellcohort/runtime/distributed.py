@@ -32,7 +32,7 @@ class Launch:
 
     @classmethod
     def here(cls) -> Launch:
-        """The place that torchrun gave this process; the only process without torchrun."""
+        """Return the place that torchrun gave this process; the only process without torchrun."""
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return cls()
         return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
@@ -43,7 +43,7 @@ class Launch:
         return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 
     def agree(self, value: Callable[[], str], keep: str = "") -> str:
-        """What `value` gives on rank 0, told to every rank; all ranks must call this equally often.
+        """Return what `value` gives on rank 0, told to every rank; all ranks must call this equally often.
 
         Parameters
         ----------
@@ -59,7 +59,7 @@ class Launch:
         return str(_store().get(key).decode())
 
     def last_step(self, step: int | None) -> int | None:
-        """The step after which all ranks stop, if one of them said so; `step` is what this one says, if it does."""
+        """Return the step after which all ranks stop, None if they go on; `step` is that of this rank, if it stops."""
         key = f"cellcohort/{self._start}/stop"
         if step is not None and not _store().check([key]):
             _store().set(key, str(step))
@@ -72,7 +72,7 @@ class Launch:
 
 @cache
 def _store() -> Any:
-    """The key-value store that torchrun keeps for its processes."""
+    """Return the key-value store that torchrun keeps for its processes."""
     from torch.distributed.rendezvous import rendezvous  # here, so that a mistyped command line is told at once
 
     return next(rendezvous("env://"))[0]

@@ -40,7 +40,7 @@ OF_THE_LAUNCH = ("resume", "continues", "run_name", "trainer.devices", "trainer.
 
 
 def digest(config: DictConfig) -> str:
-    """What is equal for jobs that would do the same: a digest of the options, as they are before resolving them.
+    """Return what is equal for jobs that would do the same: a digest of the options, as they are before resolving them.
 
     The name of the run does not count, but the version of the package does.
     """
@@ -53,7 +53,7 @@ SHORT = {"experiment_aware": "experiment", "track_capped": "track"}  # axes in t
 
 
 def strategy(axes: Mapping[str, Any]) -> str:
-    """The name of a sampling strategy: its axes in alphabetical order, or "random" if there is none."""
+    """Return the name of a sampling strategy: its axes in alphabetical order, or "random" if there is none."""
     return "-".join(sorted(SHORT.get(name, name) for name in axes)) or "random"
 
 
@@ -73,7 +73,7 @@ def set_aside(directory: Path) -> Path:
 
 
 def _set_aside_before(directory: Path) -> list[Path]:
-    """What earlier starts of a job left, the newest last."""
+    """Return what earlier starts of a job left, the newest last."""
     aside = directory.parent / "unfinished"
     every = aside.iterdir() if aside.is_dir() else ()
     own = [path for path in every if path.name.rpartition("-")[0] == directory.name]
@@ -81,7 +81,7 @@ def _set_aside_before(directory: Path) -> list[Path]:
 
 
 def stamp() -> str:
-    """A name that no other launch has and all ranks of this one share: ``<day>/<time>-<four characters>``.
+    """Return a name that no other launch has and all ranks of this one share: ``<day>/<time>-<four characters>``.
 
     A launch that torchrun restarts has the name of its first start.
     """
@@ -258,7 +258,7 @@ class Run:
 
 
 def command(**options: Any) -> str:
-    """The command that was typed, with other values of some options and no run directory of its own."""
+    """Return the command that was typed, with other values of some options and no run directory of its own."""
     leave = ("hydra.run.dir=", *(f"{name}=" for name in options))
     typed = [argument for argument in sys.argv if not argument.startswith(leave)]
     n = Launch.here().world_size
@@ -267,7 +267,7 @@ def command(**options: Any) -> str:
 
 
 def quoted(value: Any) -> str:
-    """A value as Hydra reads it from a command line, in quotes where it needs them."""
+    """Return a value as Hydra reads it from a command line, in quotes where it needs them."""
     text = str(value)
     if re.fullmatch(r"[A-Za-z0-9_./@?|-]+", text):
         return text
@@ -280,7 +280,7 @@ def _unfinished_run(directory: Path) -> bool:
 
 
 def _stored(directory: Path) -> Any:
-    """The config of a run, or what there is of it."""
+    """Return the config of a run, or what there is of it."""
     try:
         return yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):

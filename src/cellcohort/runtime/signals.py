@@ -116,7 +116,7 @@ def defer(on: bool) -> None:
 
 
 def received() -> signal.Signals | None:
-    """The signal that came while signals were deferred, if any."""
+    """Return the signal that came while signals were deferred, if any."""
     return _received
 
 
@@ -126,7 +126,7 @@ def raise_if_received() -> None:
         raise Stopped(_received)
 
 
-def leave_process_group(worker: int = 0) -> None:
+def leave_process_group(worker: int = 0) -> None:  # noqa: ARG001
     """Let a worker process of a loader live on when Ctrl-C or a launcher signals the group of the main process.
 
     The main process ends its workers, after the step in hand.
@@ -134,7 +134,7 @@ def leave_process_group(worker: int = 0) -> None:
     os.setpgid(0, 0)
 
 
-def _on_signal(number: int, frame: FrameType | None) -> None:
+def _on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     global _received, _at
     now, first = time.monotonic(), _received is None
     again = number == signal.SIGINT and now - _at > AGAIN

@@ -55,7 +55,7 @@ def read_config(directory: str | os.PathLike[str], needed: Sequence[str] = NEEDE
 
 
 def translated(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config of version 0.1.0 in the names of this version; one of a later version as it is."""
+    """Return a config of version 0.1.0 in the names of this version; one of a later version as it is."""
     if not of_0_1(config):
         return dict(config)
     new: dict[str, Any] = _with_new_targets(config)
@@ -90,7 +90,7 @@ def _with_new_targets(node: Any) -> Any:
 
 
 def new_target(target: str) -> str:
-    """The name that a function or class of version 0.1.0 has now."""
+    """Return the name that a function or class of version 0.1.0 has now."""
     if target == "cellcohort.augment.Augment":
         return "cellcohort.augment.features.Augment"
     module, _, name = target.rpartition(".")

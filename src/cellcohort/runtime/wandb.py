@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 
 def wandb_mode() -> str | None:
-    """The mode of the W&B run: ``WANDB_MODE`` if set, else "offline" without a key, else None (W&B's own choice).
+    """Return the mode of the W&B run: ``WANDB_MODE`` if set, else "offline" without a key, else None (W&B decides).
 
     Raises
     ------

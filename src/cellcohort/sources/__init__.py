@@ -58,4 +58,4 @@ class Source(Protocol):
     def state(self) -> dict[str, str]: ...
 
     def read(self, start: int, stop: int) -> Any:
-        """The inputs of rows start..stop-1, float32 (stop - start, *shape): a numpy array, or a scipy CSR matrix."""
+        """Read rows start..stop-1, float32 (stop - start, *shape): a numpy array, or a scipy CSR matrix."""

@@ -162,7 +162,7 @@ def _found(path: str | Path | Sequence[str | Path] | None) -> list[Path]:
 
 
 def _changed(path: Path) -> str:
-    """What changes when any file of `path` is written anew, or is there no more."""
+    """Return what changes when any file of `path` is written anew, or is there no more."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     stamps = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return fingerprint(repr(stamps).encode())

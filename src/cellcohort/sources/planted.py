@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 import pandas as pd
@@ -75,14 +75,17 @@ class Planted(AnnDataFiles):
         self.sparse = False
 
     @property
+    @override
     def options(self) -> dict[str, Any]:
         return {**super().options, **self._options}
 
     @property
+    @override
     def obs(self) -> pd.DataFrame:
         names = [f"planted_{e + 1}" for e in range(len(self._gain))]
         return super().obs.assign(experiment=pd.Categorical(np.array(names)[self._of]))
 
+    @override
     def read(self, start: int, stop: int) -> np.ndarray:
         of = self._of[start:stop]
         return self._mean + self._gain[of] * (self._real(start, stop) - self._mean) + self._shift[of] * self._spread

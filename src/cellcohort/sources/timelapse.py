@@ -48,7 +48,7 @@ class Patches:
         return {"labels and images": fingerprint(labels, self._samples.recorded(spread), images)}
 
     def _images(self) -> list[str]:
-        """What changes when a file of the images is written anew; empty where they are not on disk."""
+        """Return what changes when a file of the images is written anew; empty where they are not on disk."""
         if not isinstance(self._samples, TimelapsePatches):
             return []
         chunks = self._samples.chunks

@@ -255,17 +255,17 @@ def _lost_jobs_returned() -> Iterator[None]:
 
 
 def _safe(value: str) -> str:
-    """A value as a part of a file name and of a command line; a long one is cut, and told from others by a digest."""
+    """Return a value as part of a file name and a command line; a long one is cut and ends in a digest."""
     return _short(re.sub(r"[^A-Za-z0-9.+-]+", "_", value).strip("_"), LONGEST_VALUE, value)
 
 
 def _short(name: str, longest: int, of: str = "") -> str:
-    """A name that is cut to a length, with a digest of `of`, or of itself, where it is longer."""
+    """Return a name that is cut to a length, with a digest of `of`, or of itself, where it is longer."""
     return name if len(name) <= longest else f"{name[: longest - 9]}_{fingerprint((of or name).encode(), digits=8)}"
 
 
 def _unfinished(jobs: Sequence[Job], directory: Path, world_size: int) -> list[Job]:
-    """The jobs that have still to be run; their directories are cleared of what an earlier start left."""
+    """Return the jobs that have still to be run; their directories are cleared of what an earlier start left."""
     finished = {path.read_text(encoding="utf-8"): path.parent.name for path in directory.glob(f"*/{FINISHED}")}
     waiting = [job for job in jobs if job.digest not in finished]
     taken = [job.name for job in waiting if job.name in finished.values()]
@@ -325,7 +325,7 @@ def _wandb_group(name: str) -> Iterator[None]:
 
 
 def _causes(failed: Mapping[str, BaseException], directory: Path) -> dict[str, list[str]]:
-    """The jobs that failed by what they failed for: the error, and the end of the first traceback that was kept."""
+    """Return the failed jobs by cause: the error, and the end of the first traceback that was kept."""
     found: dict[str, list[str]] = {}
     for name, error in failed.items():
         end = ""
@@ -340,7 +340,7 @@ def _said(error: BaseException) -> str:
 
 
 def _tracebacks(directory: Path) -> list[Path]:
-    """The tracebacks that the ranks of a job kept, the first, which is the cause, before others."""
+    """Return the tracebacks that the ranks of a job kept, the first, which is the cause, before others."""
     return sorted(directory.glob("error-rank*.txt"), key=os.path.getmtime)
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 from hydra.core.utils import JobReturn, JobStatus, setup_globals
 from hydra.errors import CompactHydraException
@@ -64,6 +64,7 @@ class TorchrunLauncher(Launcher):
                 f"hydra.launcher.nproc_per_node={self.nproc_per_node}: {error} Give a number."
             ) from error
 
+    @override
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Take what Hydra gives; the task itself is what the script runs when torchrun starts it."""
         self.config, self.hydra_context = config, hydra_context

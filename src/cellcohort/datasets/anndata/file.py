@@ -53,7 +53,7 @@ class AnnDataFile:
     old: bool
 
     def obs(self) -> tuple[pd.DataFrame, dict[str, str]]:
-        """The columns of obs, and the reason for each one that is left out."""
+        """Return the columns of obs, and the reason for each one that is left out."""
         if self.old:
             with _old(self.path) as adata:
                 return adata.obs.copy(), {}
@@ -61,7 +61,7 @@ class AnnDataFile:
             return read_obs(group["obs"])
 
     def look(self) -> Values | None:
-        """What the values look like, in some rows; None where these are all 0."""
+        """Return what the values look like, in some rows; None where these are all 0."""
         starts = np.unique(np.linspace(0, max(self.rows - RUN_ROWS, 0), RUNS).astype(int))
         parts = [self._stored(start, min(start + RUN_ROWS, self.rows)) for start in starts]
         return look_at(sparse.vstack(parts, format="csr") if self.sparse else np.concatenate(parts))
@@ -113,7 +113,7 @@ class AnnDataFile:
 
 
 def look_into(path: Path, layer: str | None) -> AnnDataFile:
-    """What a file holds.
+    """Return what a file holds.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def _index_of(group: Any) -> list[str]:
 
 @contextmanager
 def _old(path: Path) -> Iterator[Any]:
-    """A file of before anndata 0.7, whose labels anndata alone knows to read."""
+    """Return a file of before anndata 0.7, whose labels anndata alone knows to read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the file is old
         try:
@@ -203,7 +203,7 @@ def _old(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The group at the root of a file."""
+    """Return the group at the root of a file."""
     if path.is_dir():
         yield zarr.open_group(path, mode="r")
         return

@@ -15,7 +15,7 @@ _OF_OBJECTS = {"string": TEXT, "boolean": BOOLEANS}
 
 
 def kind_of(column: pd.Series) -> str | None:
-    """What a column holds: "text", "numbers", "booleans", "missing values only", or None for all else.
+    """Return what a column holds: "text", "numbers", "booleans", "missing values only", or None for all else.
 
     Of a categorical column that is what its categories are.
     """
@@ -33,7 +33,7 @@ def kind_of(column: pd.Series) -> str | None:
 
 
 def read_obs(group: Any) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The columns of obs of one file, and why others are left out.
+    """Return the columns of obs of one file, and why others are left out.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def read_obs(group: Any) -> tuple[pd.DataFrame, dict[str, str]]:
 
 
 def join_obs(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The rows of several files below each other, with missing values where a file lacks a column of another.
+    """Return the rows of several files below each other, with missing values where a file lacks a column of another.
 
     Booleans and integers with missing values become nullable ones, so that a missing value stays one. Categories are
     joined by label, whatever codes the files give them.

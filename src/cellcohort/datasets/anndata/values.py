@@ -39,7 +39,7 @@ class Values:
 
 
 def look_at(rows: Any) -> Values | None:
-    """The kind of values in a sample of rows; None where all are 0 or missing.
+    """Return the kind of values in a sample of rows; None where all are 0 or missing.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def by_kind(found: Mapping[str, Values | None]) -> dict[str, dict[str, Values]]:
 
 
 def described(files: Mapping[str, Values]) -> str:
-    """The values and names of files of one kind, such as ``counts (whole numbers from 0 to 218) in a.h5ad``."""
+    """Return the values and names of files of one kind, such as ``counts (whole numbers from 0 to 218) in a.h5ad``."""
     kind = next(iter(files.values())).kind
     reach = Values(kind, min(one.low for one in files.values()), max(one.high for one in files.values()))
     return f"{reach} in {listed(files, 5)}"

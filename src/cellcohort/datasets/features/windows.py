@@ -120,7 +120,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
         return {**self.__dict__, "_cells": None, "_table": None} if starting else self.__dict__.copy()
 
     def subset(self, positions: np.ndarray) -> TrackWindows:
-        """The dataset of some cells, which become positions 0..n-1.
+        """Return the dataset of some cells, which become positions 0..n-1.
 
         Windows and positives still come from the whole track, so keep tracks whole where that matters.
         """
@@ -130,7 +130,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
         return part
 
     def every_cell(self) -> TrackWindows:
-        """The dataset of all cells of the table, those that can be no anchor among them, in its order."""
+        """Return the dataset of all cells of the table, those that can be no anchor among them, in its order."""
         if self._table is None:
             raise RuntimeError("a loader's worker process holds the features only; ask in the main process.")
         whole = copy.copy(self)
@@ -142,7 +142,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
         return _moments(self._features.numpy()[self._rows.numpy()])
 
     def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The windows of some cells as recorded, without augmentation; float32 (n, n_features, n_frames)."""
+        """Return the windows of some cells as recorded, without augmentation; float32 (n, n_features, n_frames)."""
         return self._windows(self._rows.numpy()[checked_positions(positions, len(self))])
 
     def __getitem__(self, position: int) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
         return self.__getitems__([position])
 
     def __getitems__(self, positions: Sequence[int] | np.ndarray) -> dict[str, Any]:
-        """The tensors of one batch.
+        """Return the tensors of one batch.
 
         Parameters
         ----------

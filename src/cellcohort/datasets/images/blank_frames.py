@@ -137,7 +137,7 @@ def describe(faults: pd.DataFrame, fields: Sequence[Field], place: np.ndarray, b
 
 
 def _faults(chunks: Chunks, number: int, channel: int, frames: Sequence[int]) -> Iterator[tuple[object, ...]]:
-    """The rows of one channel of a field."""
+    """Return the rows of one channel of a field."""
     field = chunks.fields[number].with_channel(channel)
     suspects = _suspects(chunks.storage(number), field, frames)
     seen = _look(chunks, number, field, frames, suspects)
@@ -164,7 +164,7 @@ def _suspects(storage: Storage, field: Field, frames: Sequence[int]) -> set[int]
 
 
 def _look(chunks: Chunks, number: int, field: Field, frames: Sequence[int], wanted: set[int]) -> dict[int, Seen]:
-    """What is in some of the frames of a channel; each is compared with the one before it in `frames`."""
+    """Return what is in some of the frames of a channel; each is compared with the one before it in `frames`."""
     before = {t for t, after in pairwise(frames) if after in wanted}
     decoded = sorted(wanted | before)
     n = max(TOGETHER // (prod(field.shape[2:]) * np.dtype(field.dtype).itemsize), field.chunks[0])
@@ -193,7 +193,7 @@ def _images(chunks: Chunks, number: int, field: Field, frames: Sequence[int]) ->
 
 
 def _seen(image: np.ndarray, repeated: bool) -> Seen:
-    """What is in one image (z, y, x); the kinds are tried from the plainest on."""
+    """Return what is in one image (z, y, x); the kinds are tried from the plainest on."""
     nothing, everything = (0,) * 6, (0, 0, 0, *image.shape)
     low, high = image.min(), image.max()
     there = image != 0

@@ -51,7 +51,7 @@ class Chunks:
         self._start()
 
     def each(self, keys: Iterable[Key]) -> Iterator[tuple[Key, np.ndarray]]:
-        """The chunks of some keys, each once: those in the cache first, then the others.
+        """Return the chunks of some keys, each once: those in the cache first, then the others.
 
         A chunk is cut off where the image ends; (t, c, z, y, x). Do not write to it.
 
@@ -140,7 +140,7 @@ class Chunks:
         return np.split(together, np.cumsum([len(span) for span in spans])[:-1])
 
     def storage(self, number: int) -> Storage:
-        """The stored chunks of a field, opened once."""
+        """Return the stored chunks of a field, opened once."""
         if number not in self._storages:
             self._storages[number] = Storage(self.fields[number])
         return self._storages[number]

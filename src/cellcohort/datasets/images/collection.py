@@ -67,7 +67,7 @@ class Experiment:
     time_unit: TimeUnit = "hours"
 
     def condition_of(self, well: str) -> str | None:
-        """The condition of a well; None where it has none."""
+        """Return the condition of a well; None where it has none."""
         return next((label for label, wells in self.conditions.items() if well in wells), None)
 
     def uses(self, position: str) -> bool:
@@ -197,7 +197,7 @@ def _is_none(value: Any) -> bool:
 
 
 def _name(value: Any, what: str, name: str) -> str:
-    """A name as it was typed."""
+    """Return a name as it was typed."""
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
     raise ValueError(

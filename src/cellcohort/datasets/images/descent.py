@@ -9,7 +9,7 @@ from cellcohort.messages import several
 
 
 def descent(rows: pd.DataFrame) -> pd.DataFrame:
-    """The tracks of one experiment, with their mothers and families.
+    """Return the tracks of one experiment, with their mothers and families.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def descent(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def mothers_among(mother: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """The nearest ancestor of every track among those of which there are rows; -1 for none."""
+    """Return the nearest ancestor of every track among those of which there are rows; -1 for none."""
     gone = np.ones(len(mother), bool)
     gone[there] = False
     while (lost := (mother >= 0) & gone[mother]).any():
@@ -71,7 +71,7 @@ def mothers_among(mother: np.ndarray, there: np.ndarray) -> np.ndarray:
 
 
 def _roots(mother: np.ndarray) -> np.ndarray:
-    """The first ancestor of every track, by jumps that double in length."""
+    """Return the first ancestor of every track, by jumps that double in length."""
     root = np.where(mother < 0, np.arange(len(mother)), mother)
     while not np.array_equal(further := root[root], root):
         root = further

@@ -13,7 +13,7 @@ from cellcohort.datasets.images.storage import Key, ReadError
 
 
 def gather(chunks: Chunks, place: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """The pixels of some patches; each chunk that they touch is read once.
+    """Return the pixels of some patches; each chunk that they touch is read once.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ def make_index(
     cache: str | Path,
     blank_frames: BlankFrames = "drop",
 ) -> Index:
-    """The index of a collection, read from `cache` where its inputs have not changed since it was built.
+    """Return the index of a collection, read from `cache` where its inputs have not changed since it was built.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def _check_fit(fields: Sequence[Field], patch: Sequence[int]) -> None:
 
 
 def _fingerprint(experiments: Sequence[Experiment], fields: Sequence[Field], patch: Sequence[int]) -> str:
-    """A digest of all that the index depends on: the collection, the files it names, the options and this code."""
+    """Return a digest of what the index depends on: the collection, the files it names, the options and this code."""
     stamps = []
     for experiment in experiments:
         files = experiment.tracks.values() if isinstance(experiment.tracks, dict) else [experiment.tracks]

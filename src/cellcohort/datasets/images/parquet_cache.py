@@ -13,7 +13,7 @@ from cellcohort.files import whole
 
 
 def cached_table(file: Path, make: Callable[[], pa.Table]) -> pa.Table:
-    """The table in a file, which is made if the file is missing or damaged.
+    """Return the table in a file, which is made if the file is missing or damaged.
 
     Parameters
     ----------

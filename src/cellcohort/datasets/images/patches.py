@@ -123,7 +123,7 @@ class Patches(Dataset[dict[str, Any]]):
         return {**self.__dict__, **unneeded}
 
     def subset(self, positions: np.ndarray) -> Patches:
-        """The dataset of some cells, which become positions 0..n-1.
+        """Return the dataset of some cells, which become positions 0..n-1.
 
         Positives by lineage still come from the whole table, so keep lineages whole where that matters;
         those by columns come from the cells of the subset.
@@ -144,7 +144,7 @@ class Patches(Dataset[dict[str, Any]]):
         return part
 
     def every_cell(self) -> Patches:
-        """The dataset of all cells of the table, those that can be no anchor among them, in its order.
+        """Return the dataset of all cells of the table, those that can be no anchor among them, in its order.
 
         Where a cell has no positive, its own patch takes the place of one.
         """
@@ -164,7 +164,7 @@ class Patches(Dataset[dict[str, Any]]):
         return pixels.mean(1, dtype=np.float64).astype(np.float32), pixels.std(1, dtype=np.float64).astype(np.float32)
 
     def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The patches of some cells, scaled and not augmented; float32 (n, *shape)."""
+        """Return the patches of some cells, scaled and not augmented; float32 (n, *shape)."""
         return self._patches(self._rows.numpy()[checked_positions(positions, len(self))])
 
     def __getitem__(self, position: int) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Patches(Dataset[dict[str, Any]]):
         return self.__getitems__([position])
 
     def __getitems__(self, positions: Sequence[int] | np.ndarray) -> dict[str, Any]:
-        """The tensors of one batch.
+        """Return the tensors of one batch.
 
         Parameters
         ----------
@@ -204,7 +204,7 @@ class Patches(Dataset[dict[str, Any]]):
         return {"anchor": both[: len(rows)], "positive": both[len(rows) :], "meta": meta}
 
     def _positives(self, position: np.ndarray, rows: np.ndarray, epoch: int) -> tuple[np.ndarray, torch.Tensor]:
-        """The row of each positive, and the hours to it."""
+        """Return the row of each positive, and the hours to it."""
         key, tau = (self.seed, epoch, 0), np.full(len(rows), np.nan, np.float32)
         if self._equals is not None:
             return self._rows.numpy()[self._equals.draw(position, rows, key)], torch.from_numpy(tau)
@@ -215,7 +215,7 @@ class Patches(Dataset[dict[str, Any]]):
         return later, torch.from_numpy(tau.astype(np.float32))
 
     def _patches(self, rows: np.ndarray) -> np.ndarray:
-        """The scaled patches of some rows of the whole table."""
+        """Return the scaled patches of some rows of the whole table."""
         pixels = gather(self.chunks, self._place.numpy()[rows], self.shape)
         centre, spread = self._scale.numpy()[:, self._place.numpy()[rows, 0], :, None, None, None]
         pixels -= centre

@@ -78,12 +78,12 @@ class Field:
         return self.name.rpartition("/")[0]
 
     def with_channel(self, channel: int) -> Field:
-        """The same images with one channel of the input only."""
+        """Return the same images with one channel of the input only."""
         return replace(self, channels=(self.channels[channel],))
 
 
 def fields_of(experiment: Experiment) -> list[Field]:
-    """The fields of an experiment that the collection uses.
+    """Return the fields of an experiment that the collection uses.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def fields_of(experiment: Experiment) -> list[Field]:
 
 
 def stamp(file: Path) -> str:
-    """The path, size and time of a file, which change when it is written anew."""
+    """Return the path, size and time of a file, which change when it is written anew."""
     about = file.stat()
     return f"{file.resolve()} {about.st_size} {about.st_mtime_ns}"
 
@@ -153,14 +153,14 @@ def _open(experiment: Experiment) -> zarr.Group:
 
 
 def _metadata(group: zarr.Group) -> Mapping[str, Any]:
-    """The OME metadata of a group: among its attributes up to version 0.4, later under "ome"."""
+    """Return the OME metadata of a group: among its attributes up to version 0.4, later under "ome"."""
     attributes = group.attrs.asdict()
     found = attributes.get("ome", attributes)
     return found if isinstance(found, Mapping) else {}
 
 
 def _positions(plate: zarr.Group) -> dict[str, zarr.Group]:
-    """The images that the metadata of a plate list and that are stored, by name such as "A/1/0"."""
+    """Return the images that the metadata of a plate list and that are stored, by name such as "A/1/0"."""
     found = {}
     for well in [str(well["path"]).strip("/") for well in _metadata(plate)["plate"].get("wells", [])]:
         if not isinstance(group := plate.get(well), zarr.Group):
@@ -221,7 +221,7 @@ def _usable(axes: Sequence[str]) -> bool:
 
 
 def _channels(experiment: Experiment, metadata: Mapping[str, Any], n: int, where: str) -> tuple[int, ...]:
-    """The number of each channel of the collection; a channel without a name in the metadata has its number for one."""
+    """Return the number of each channel of the collection; without names in the metadata, names are the numbers."""
     listed_ones = (metadata.get("omero") or {}).get("channels") or []
     labels = [str(channel.get("label", i)) for i, channel in enumerate(listed_ones[:n])]
     names = labels + [str(i) for i in range(len(labels), n)]

@@ -106,7 +106,7 @@ class Lineages:
         return np.flatnonzero(some)
 
     def draw(self, rows: np.ndarray, key: tuple[int, ...]) -> np.ndarray:
-        """A positive of each row, or the row itself where it has none.
+        """Return a positive of each row, or the row itself where it has none.
 
         The time tau is drawn among those at which there is a cell, with weights exp(-tau / decay);
         then one of the cells at that time, evenly. A draw depends on `key` and the row alone.
@@ -125,7 +125,7 @@ class Lineages:
         return _drawn(rows, owner, row, weight, key)
 
     def lacking(self) -> str:
-        """What no cell has, if :meth:`anchors` finds none."""
+        """Return what no cell has, if :meth:`anchors` finds none."""
         steps = np.diff(self._ticks.numpy())[np.diff(self._track.numpy()) == 0] / TICKS
         apart = f"{np.median(steps):g} hours apart" if len(steps) else "one to a track"
         return (
@@ -172,7 +172,7 @@ class Equals:
 def anchor_rows(
     cells: CellTable, positive: Positive, positive_columns: Sequence[str], lineages: Lineages | None
 ) -> np.ndarray:
-    """The rows that can be anchors, ascending.
+    """Return the rows that can be anchors, ascending.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def anchor_rows(
 
 
 def _ranges(start: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """The numbers start..start+n-1 of every range, one after the other."""
+    """Return the numbers start..start+n-1 of every range, one after the other."""
     return np.repeat(start - np.cumsum(n) + n, n) + np.arange(n.sum())
 
 

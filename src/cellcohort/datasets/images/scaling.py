@@ -22,7 +22,7 @@ Normalise = Literal["position", "plate", "none"]
 
 
 def scaling(index: Index, normalise: Normalise, cache: str | Path) -> np.ndarray:
-    """What to subtract from the pixels of every field and channel, and what to divide them by.
+    """Return what to subtract from the pixels of every field and channel, and what to divide them by.
 
     The mean and standard deviation are of at most 16 whole frames of each field, evenly spread in time, and are kept
     in `cache`. Frames without an image and padding are left out. A channel that does not vary is only centred.
@@ -74,7 +74,7 @@ Frames = Mapping[tuple[int, int], Mapping[int, tuple[int, ...]]]  # by field and
 
 
 def _frames(index: Index) -> Frames:
-    """The frames that are measured of every channel, with the part of each that has an image."""
+    """Return the frames that are measured of every channel, with the part of each that has an image."""
     found = {}
     for number, field in enumerate(index.fields):
         used = np.unique(index.place[index.place[:, 0] == number, 1]).tolist()

@@ -84,7 +84,7 @@ class Storage:
         return None if offset == ABSENT else int(length)
 
     def read(self, at: Sequence[slice | np.ndarray]) -> np.ndarray:
-        """The pixels between some bounds (t, c, z, y, x), where frames may be a list; with all five axes."""
+        """Return the pixels between some bounds (t, c, z, y, x), where frames may be a list; with all five axes."""
         wanted = tuple(at[i] for i in self._stored)
         every = all(isinstance(one, slice) for one in wanted)
         pixels = np.asarray(self._array[wanted] if every else self._array.oindex[wanted])
@@ -138,7 +138,7 @@ class Storage:
 
 
 def keys_of(number: int, field: Field, frames: Iterable[int]) -> Iterator[Key]:
-    """The chunks of the channels in use that hold whole frames of a field; `number` is the field's."""
+    """Return the chunks of the channels in use that hold whole frames of a field; `number` is the field's."""
     times = sorted({t // field.chunks[0] for t in frames})
     channels = sorted({channel // field.chunks[1] for channel in field.channels})
     grid = [range(-(-size // n)) for size, n in zip(field.shape[2:], field.chunks[2:], strict=True)]

@@ -24,7 +24,7 @@ COUNTED = {
 
 
 def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame:
-    """The rows of all tracks of the fields in use, sorted by field, track and frame.
+    """Return the rows of all tracks of the fields in use, sorted by field, track and frame.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def _read(experiment: Experiment, names: set[str], needed: Sequence[str]) -> pd.
 
 
 def _check_only(position: str, others: set[str], file: Path, experiment: Experiment) -> None:
-    """A table of one position that names others would give their cells to it."""
+    """Return a table of one position that names others would give their cells to it."""
     if others:
         raise ValueError(
             f"tracks of {experiment.name}: {file} is given for {position}, but its column `position` names "
@@ -185,7 +185,7 @@ def _outside(
 
 
 def _advice(table: pd.DataFrame, field: np.ndarray, fields: Sequence[Field], experiment: Experiment) -> str:
-    """What to do about rows that lie outside their image."""
+    """Return what to do about rows that lie outside their image."""
     size = fields[0].pixel_size[1]
     if experiment.coordinates == "micrometer":
         return f"They were read as micrometers, at a pixel size of {size:.4g}; for pixels, set coordinates: pixel."

@@ -71,13 +71,13 @@ class StoredCells:
         return f"StoredCells({len(self):,} cells of shape {self.shape} in {self.store.path})"
 
     def subset(self, positions: np.ndarray) -> StoredCells:
-        """The dataset of some cells, which become positions 0..n-1; chunks are read whole all the same."""
+        """Return the dataset of some cells, which become positions 0..n-1; chunks are read whole all the same."""
         part = copy.copy(self)
         part._cells = self._cells.take(np.asarray(positions))
         return part
 
     def every_cell(self) -> StoredCells:
-        """The dataset of all cells of the store, in its order."""
+        """Return the dataset of all cells of the store, in its order."""
         whole = copy.copy(self)
         whole._cells = self._table
         return whole
@@ -99,7 +99,7 @@ class StoredCells:
         return found.mean_.astype(np.float32), np.sqrt(found.var_).astype(np.float32)
 
     def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The inputs of some cells as recorded, float32 (n, *shape)."""
+        """Return the inputs of some cells as recorded, float32 (n, *shape)."""
         return self.store.take(self.rows[checked_positions(positions, len(self))])
 
     def positives(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:
@@ -107,7 +107,7 @@ class StoredCells:
         return rows if self._pairs is None else self._pairs.draw(rows, among, epoch)
 
     def batch(self, rows: np.ndarray, later: np.ndarray, inputs: Tensor, epoch: int, step: int) -> dict[str, Any]:
-        """A batch of what was read.
+        """Return a batch of what was read.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class StoredCells:
         return {"anchor": anchor, "positive": positive, "meta": meta}
 
     def __getitems__(self, positions: Sequence[int] | np.ndarray) -> dict[str, Any]:
-        """A batch of any cells, as :meth:`batch` describes it; a positive may be any cell of the store."""
+        """Return a batch of any cells, as :meth:`batch` describes it; a positive may be any cell of the store."""
         epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
         rows = self.rows[checked_positions(positions, len(self))]
         later = self.positives(rows, np.arange(len(self._table)), epoch)

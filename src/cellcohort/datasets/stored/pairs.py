@@ -38,7 +38,7 @@ class Pairs:
         self._clock = codes.astype(np.int64) * (int(ticks.max()) + self._high + 10) + ticks
 
     def draw(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:
-        """A positive of each row, evenly among those that there are in `among`, or the row itself if there is none.
+        """Draw a positive of each row, evenly among those that `among` has, or the row itself if it has none.
 
         A draw depends on the seed, the epoch, the row and its possible positives.
         """

@@ -139,7 +139,7 @@ class Store:
                 raise ValueError(f"{file} {state}: the store is damaged, or was edited. {self._anew()}")
 
     def obs(self) -> pd.DataFrame:
-        """The labels of all rows under their original names, joined whatever codes the datasets give categories."""
+        """Return the labels of all rows under their original names, whatever codes the datasets give categories."""
         parts = []
         for name, checksum in self.manifest.get("labels", {}).items():
             if crc32((self.path / name).read_bytes()) != checksum:
@@ -160,13 +160,13 @@ class Store:
         return obs.rename(columns=self.manifest.get("columns", {}))
 
     def obs_names(self) -> np.ndarray:
-        """The name of the cell of every row, as its source has it, str (n_rows,)."""
+        """Return the name of the cell of every row, as its source has it, str (n_rows,)."""
         all_obs: list[Any] = [group["obs"] for group in self._groups]
         indexes = [anndata.io.read_elem(obs[obs.attrs.get("_index", "_index")]) for obs in all_obs]
         return np.concatenate([np.asarray(index, object) for index in indexes])
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """The inputs of rows start..stop-1, float32 (stop - start, *shape)."""
+        """Return the inputs of rows start..stop-1, float32 (stop - start, *shape)."""
         parts = []
         for number, first, last in self._spans(start, stop):
             try:
@@ -177,7 +177,7 @@ class Store:
         return np.concatenate(parts).astype(np.float32, copy=False)
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """The inputs of any rows in any order, float32 (n, *shape); each run of rows is read once."""
+        """Return the inputs of any rows in any order, float32 (n, *shape); each run of rows is read once."""
         out = np.empty((len(rows), *self.shape), np.float32)
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
@@ -197,7 +197,7 @@ class Store:
         return None
 
     def _stored(self, number: int, first: int, last: int) -> Iterator[tuple[zarr.Array, int, int]]:
-        """The zarr arrays behind some rows of a dataset, and which of their elements these are."""
+        """Return the zarr arrays behind some rows of a dataset, and which of their elements these are."""
         if not self.sparse:
             yield self.arrays[number], first, last
             return
@@ -231,7 +231,7 @@ def _inputs(group: Any, layer: str | None, path: Path) -> Any:
 
 
 def _shards(array: zarr.Array, start: int, stop: int) -> Iterator[tuple[slice, str]]:
-    """The elements that each file of an array holds, of some of its elements, and the key of the file."""
+    """Return the elements that each file of an array holds, of some of its elements, and the key of the file."""
     step = (array.shards or array.chunks)[0]
     for number in range(start // step, -(-stop // step)):
         key = array.metadata.encode_chunk_key((number, *[0] * (array.ndim - 1)))

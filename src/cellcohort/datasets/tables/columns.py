@@ -77,7 +77,7 @@ class Roles:
         return cls(named, threshold, features)
 
     def columns(self, *roles: str) -> list[str]:
-        """The columns of some roles, of all if none is given."""
+        """Return the columns of some roles, of all if none is given."""
         return names_of(self.named.get(role) for role in roles or self.named)
 
     @property
@@ -130,7 +130,7 @@ class Roles:
 def cells_of(
     table: pd.DataFrame, roles: Roles, times: Times, merge_labels: MergeLabels = None, missing: Missing = "error"
 ) -> tuple[CellTable, np.ndarray]:
-    """The cells of a table of tracks, and the row of the table that each comes from.
+    """Return the cells of a table of tracks, and the row of the table that each comes from.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def set_aside(
 
 
 def _on_tracks(table: pd.DataFrame, track: Sequence[str]) -> np.ndarray:
-    """The rows that are of a track."""
+    """Return the rows that are of a track."""
     loose = table[list(track)].isna().any(axis=1).to_numpy()
     if loose.all() and len(loose):
         raise ValueError(

@@ -183,7 +183,7 @@ def _encoding(path: Path) -> str:
 
 
 def _undecoded(path: Path, encoding: str) -> int | None:
-    """The first line that is not text of an encoding; None if there is none."""
+    """Return the first line that is not text of an encoding; None if there is none."""
     decoder, line = codecs.getincrementaldecoder(encoding)(), 1
     with _opened(path) as file:
         while True:
@@ -198,7 +198,7 @@ def _undecoded(path: Path, encoding: str) -> int | None:
 
 
 def _told_apart(layout: _Layout, wanted: Collection[str]) -> list[str]:
-    """The names of the columns; a name that is there again gets a number, if nobody asked for it."""
+    """Return the names of the columns; a name that is there again gets a number, if nobody asked for it."""
     seen: Counter[str] = Counter()
     names = []
     for name in layout.names:
@@ -210,7 +210,7 @@ def _told_apart(layout: _Layout, wanted: Collection[str]) -> list[str]:
 
 
 def _fields(layout: _Layout, read: list[int]) -> list[pa.ChunkedArray]:
-    """The texts of some columns."""
+    """Return the texts of some columns."""
     bad: list[arrow_csv.InvalidRow] = []
 
     def note(row: arrow_csv.InvalidRow) -> str:
@@ -253,7 +253,7 @@ def _filled(column: pa.ChunkedArray) -> int:
 def _typed(
     column: pa.ChunkedArray, label: bool, number: bool, layout: _Layout, name: str
 ) -> tuple[pd.Series, Counter[str], str]:
-    """The values of a column, the words that stand for missing ones, and the decimal mark ("" if there is none)."""
+    """Return the values of a column, the words that stand for missing ones, and the decimal mark, or ""."""
     texts = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
     if label:
         return texts.to_pandas(), Counter(), ""

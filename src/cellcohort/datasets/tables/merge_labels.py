@@ -21,7 +21,7 @@ def merged(
     roles: Mapping[str, Name | None],
     numbers: Collection[str | None] = (),
 ) -> pd.DataFrame:
-    """The table with other names for some labels.
+    """Return the table with other names for some labels.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def merged(
 
 
 def _text(label: Any, key: str) -> str:
-    """A new name among names that are texts."""
+    """Return a new name among names that are texts."""
     if isinstance(label, str) or (isinstance(label, int) and not isinstance(label, bool)):
         return str(label)
     raise ValueError(

@@ -69,7 +69,7 @@ def read_table(
 
 
 def index_as_columns(table: pd.DataFrame, wanted: Collection[str], path: Path) -> pd.DataFrame:
-    """The table with the levels of its index as columns, where it does not have columns of these names.
+    """Return the table with the levels of its index as columns, where it does not have columns of these names.
 
     Raises
     ------

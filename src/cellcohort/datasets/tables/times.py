@@ -79,7 +79,7 @@ class Times(NamedTuple):
             )
         return start + numeric_values(table[frame], repr(frame)) * (self.interval_minutes / 60)
 
-    def _start(self, experiment: pd.Series | None, n: int) -> np.ndarray | float:
+    def _start(self, experiment: pd.Series | None, n: int) -> np.ndarray | float:  # noqa: ARG002
         if not isinstance(self.start_hours, Mapping):
             return float(self.start_hours)
         if experiment is None:
