@@ -31,6 +31,7 @@ CONFIG: dict[str, Any] = {
     "logger": {},
     "seed": 0,
     "run_name": "",
+    "version": "0.2.0",
 }
 
 

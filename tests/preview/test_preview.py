@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
@@ -359,16 +360,8 @@ def test_the_batches_are_those_of_training(tmp_path: Path, positive: str) -> Non
     assert all(np.array_equal(one.batch(1, step), other.batch(1, step)) for step in range(5))
 
 
-def test_a_source_that_knows_no_cells_alone_is_loaded_whole_and_a_wrong_key_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = config(f"data.path={tmp_path}", "data.founders=40")
-    cells = training_cells(made).cells
-    monkeypatch.delattr("cellcohort.data.demo.load_cells")
-    whole = training_cells(made).cells
-    assert np.array_equal(cells.hours, whole.hours)
-    monkeypatch.undo()
-    with pytest.raises(TypeError, match="speed"):
+def test_an_option_that_the_source_does_not_take_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InstantiationException, match="speed"):
         training_cells(config(f"data.path={tmp_path}", "+data.speed=1"))
 
 

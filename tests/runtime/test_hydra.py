@@ -110,7 +110,7 @@ def test_one_axis_can_be_used_twice_under_two_names(shell: Shell) -> None:
     sampler = instantiate(compose("sampler=condition", more, "batch_sampler.batch_size=4").batch_sampler, cells)
     assert {name: axis.column for name, axis in sampler.axes.items()} == {
         "condition": "condition",
-        "types": "cell_type",
+        "sites": "cell_type",
     }
     assert (frame.iloc[sampler.batch(0, 0)].value_counts() == 1).all()
     assert shell("sampler=condition", more) == ["condition-types-s0"]

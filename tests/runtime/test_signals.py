@@ -58,6 +58,7 @@ def test_a_stopped_training_saves_its_step_and_goes_on_as_it_would_have(
     train: Train, tmp_path: Path, signalled: Callable[..., None], capsys: pytest.CaptureFixture[str],
     number: signal.Signals, code: int, hook: str, step: int, saved: int,
 ) -> None:  # fmt: skip
+    before = signal.getsignal(signal.SIGINT)
     whole = train("hydra.run.dir=whole")
     signalled(number, hook, step)
     with pytest.raises(SystemExit) as stop:
@@ -73,7 +74,7 @@ def test_a_stopped_training_saves_its_step_and_goes_on_as_it_would_have(
     (typed,) = [word for word in shlex.split(said) if word.startswith("resume=")]
     rest = train(typed)
     assert losses(begun) + losses(rest) == losses(whole)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler and signals.received() is None
+    assert signal.getsignal(signal.SIGINT) is before and signals.received() is None
 
 
 def test_no_other_job_of_a_sweep_begins_and_the_sweep_goes_on_from_the_step(

@@ -86,10 +86,10 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packag
         )
     for name in BUILT:
         check_targets(OmegaConf.to_container(config[name]), name, packages)
+    config.data._target_ = source_of(config.data._target_)
     said = _check_version(config)
     state, module = _module(path, said, packages)
     try:
-        config.data._target_ = source_of(config.data._target_)
         training, validation = instantiate(config.split, instantiate(config.data).dataset())
     except Exception as error:
         error.add_note(
