@@ -113,7 +113,7 @@ def test_one_axis_can_be_used_twice_under_two_names(shell: Shell) -> None:
         "sites": "cell_type",
     }
     assert (frame.iloc[sampler.batch(0, 0)].value_counts() == 1).all()
-    assert shell("sampler=condition", more) == ["condition-types-s0"]
+    assert shell("sampler=condition", more) == ["condition-sites-s0"]
 
 
 def test_weights_of_numbered_experiments_keep_their_type() -> None:
