@@ -147,7 +147,7 @@ def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:
         (lambda run: (run / "checkpoints" / "last.ckpt").write_text(""), [], "last.ckpt cannot be loaded: "),
         (lambda run: None, ["evaluation.max_cells=5"], "max_cells=5 is out of range; it is a whole number >= 100"),
         (lambda run: None, ["evaluation.seed=a"], "seed='a' is out of range; it is a whole number >= 0"),
-        (lambda run: None, ["checkpont=best"], "evaluation, run, checkpoint, packages."),
+        (lambda run: None, ["checkpont=best"], "evaluation, run, checkpoint, export, packages."),
         (lambda run: (run / "config.yaml").write_text("seed: 0\nda"), [], "config.yaml is damaged: "),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from cellcohort.augment.expression import ExpressionViews
-from cellcohort.data.anndata import load_anndata
+from cellcohort.data.anndata import FEWEST_CHUNKS, load_anndata
 from cellcohort.data.patches import load_patches
 from cellcohort.datasets.split import split
 from cellcohort.datasets.stored.cells import StoredCells
@@ -231,9 +231,14 @@ def test_preload_to_gpu_reaches_annbatch(paths: dict[bool, Path], monkeypatch: p
 
 
 def test_validation_holds_whole_chunks_of_every_experiment(paths: dict[bool, Path]) -> None:
-    training, validation = split(load_anndata(paths[False]), fraction=0.2)
+    whole = load_anndata(paths[False])
+    stratum = whole.cells.column(["experiment", "condition"])
+    large = (stratum.counts() >= FEWEST_CHUNKS * 16)[stratum.codes]  # the cells of others are held out one by one
+    assert large.any() and not large.all()
+    training, validation = split(whole, fraction=0.2)
     assert validation.cells.column("experiment").present() == ["a", "b", "c"]
-    assert not set(training.rows // 16) & set(validation.rows // 16)
+    chunks = [set(part.rows[large[part.rows]] // 16) for part in (training, validation)]
+    assert chunks[0] and chunks[1] and not chunks[0] & chunks[1]
     assert 0.15 < len(validation) / 2000 < 0.25
     tracked, held = split(load_anndata(paths[False], columns={"track": "track"}))
     assert not set(tracked.cells.column("track").codes) & set(held.cells.column("track").codes)

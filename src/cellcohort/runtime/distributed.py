@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+import socket
 import sys
 import warnings
 from collections.abc import Callable
@@ -65,6 +66,16 @@ class Launch:
             _store().set(key, str(step))
         return int(_store().get(key).decode()) if _store().check([key]) else None
 
+    def renew_store(self) -> None:
+        """Let the process group of a launch that torchrun restarted use a store of its own; all ranks must call this.
+
+        torchrun keeps one store over its restarts. It still has the addresses of the processes that ended, and a rank
+        that reads one of these waits for it without end.
+        """
+        if self._start != "0" and self.world_size > 1:
+            port = self.agree(_free_port)
+            os.environ.update(MASTER_PORT=port, TORCHELASTIC_USE_AGENT_STORE=str(False))
+
     @property
     def _start(self) -> str:
         return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -76,6 +87,11 @@ def _store() -> Any:
     from torch.distributed.rendezvous import rendezvous  # here, so that a mistyped command line is told at once
 
     return next(rendezvous("env://"))[0]
+
+
+def _free_port() -> str:
+    with socket.create_server(("", 0)) as server:
+        return str(server.getsockname()[1])
 
 
 def go_on_alone() -> bool:

@@ -146,6 +146,7 @@ class Run:
         with ExitStack() as stack:
             stack.enter_context(signals.stoppable(forget=False))  # a worker of a sweep has no handlers yet
             resume = Launch.here().agree(self._begin)
+            Launch.here().renew_store()
             if resume:
                 self._config.resume = resume
             self._stack = stack.pop_all()
