@@ -892,3 +892,21 @@ def test_the_preview_does_not_call_least_what_sharing_cells_undercuts() -> None:
         "unless batches of one chunk window share cells." in text
         and f"{cost.shared:.2%} of the places hold a cell" in text
     )
+
+
+def test_strata_that_no_batch_of_chunk_windows_holds_are_counted() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"experiment": rng.integers(0, 10, 6000), "condition": rng.integers(0, 600, 6000)})
+    cells = CellTable.from_frame(frame, hours=None)
+    axes = {
+        "experiment": ExperimentAware(weights={0: 1000.0, **dict.fromkeys(range(1, 10), 1.0)}),
+        "c": ConditionBalanced(),
+    }
+    with pytest.warns(ShortfallWarning):
+        sampler = ChunkedBatchSampler(cells, axes, 16, 4, 400)
+    (said,) = [text for text in sampler.warnings if "no batch cut from chunk windows" in text]
+    drawn = {*np.concatenate([sampler.batch(epoch, t) for epoch in range(20) for t in range(len(sampler))])}
+    strata = cells.column(["experiment", "condition"])
+    never = len(strata.present()) - len({*strata.codes[list(drawn)]})
+    assert never > 0 and int(said.split(" of ")[0].replace(",", "")) <= never
+    assert not any("over epochs each comes as often as it is asked" in text for text in sampler.warnings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 
 from cellcohort.data.tracks import Tracks, Windows
 from cellcohort.datasets.protocol import LabelledCells
-from cellcohort.files import whole
+from cellcohort.files import fingerprint, whole
 from cellcohort.messages import whole_number
 
 if TYPE_CHECKING:
@@ -226,16 +225,16 @@ def _written(path: str | Path, simulation_seed: int, founders: int) -> Iterator[
     """Return the table of tracks, written if it is not there, and unchanged at the end."""
     table, truth = Path(path) / "tracks.parquet", Path(path) / "truth.parquet"
     options = f"{simulation_seed} {founders}".encode()
-    fingerprint = hashlib.sha256(Path(__file__).read_bytes() + options).hexdigest().encode()
-    if any(_fingerprint(file) != fingerprint for file in (table, truth)):
+    mark = fingerprint(Path(__file__).read_bytes(), options, digits=64).encode()
+    if any(_mark_of(file) != mark for file in (table, truth)):
         for file, frame in zip((table, truth), simulate(simulation_seed, founders), strict=True):
-            _write(frame, file, fingerprint)
+            _write(frame, file, mark)
     yield table
-    if _fingerprint(table) != fingerprint:
+    if _mark_of(table) != mark:
         raise ValueError(f"another run rewrote {table} with other options; give each its own data.path.")
 
 
-def _fingerprint(file: Path) -> bytes | None:
+def _mark_of(file: Path) -> bytes | None:
     if not file.exists():
         return None
     mark = (pq.read_schema(file).metadata or {}).get(_MARK)
@@ -244,7 +243,7 @@ def _fingerprint(file: Path) -> bytes | None:
     return mark
 
 
-def _write(frame: pd.DataFrame, file: Path, fingerprint: bytes) -> None:
+def _write(frame: pd.DataFrame, file: Path, mark: bytes) -> None:
     table = pa.Table.from_pandas(frame, preserve_index=False)
     with whole(file) as beside:
-        pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), _MARK: fingerprint}), beside)
+        pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), _MARK: mark}), beside)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
 import shlex
@@ -23,6 +22,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from cellcohort.files import fingerprint
 from cellcohort.runtime import signals
 from cellcohort.runtime.cli import refuse_unread
 from cellcohort.runtime.distributed import Launch
@@ -46,7 +46,7 @@ def digest(config: DictConfig) -> str:
     """
     options: Any = OmegaConf.to_container(config, resolve=False)
     text = OmegaConf.to_yaml({key: value for key, value in options.items() if key != "run_name"}, sort_keys=True)
-    return hashlib.sha256(f"{version('cellcohort')}\n{text}".encode()).hexdigest()
+    return fingerprint(f"{version('cellcohort')}\n{text}".encode(), digits=64)
 
 
 SHORT = {"experiment_aware": "experiment", "track_capped": "track"}  # axes in the names of runs and strategies

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import override
 
-import numpy as np
-
 from cellcohort.cells import CellTable
+from cellcohort.messages import whole_number
 from cellcohort.sampling.axes.base import CapAxis
 
 
@@ -37,9 +36,7 @@ class TrackCapped(CapAxis):
     """
 
     def __init__(self, max_cells: int = 1, column: str | Sequence[str] = "track") -> None:
-        if isinstance(max_cells, bool) or not isinstance(max_cells, (int, np.integer)) or max_cells < 1:
-            raise ValueError(f"max_cells={max_cells!r} is out of range; it is a whole number >= 1.")
-        self.max_cells, self.column = int(max_cells), column
+        self.max_cells, self.column = whole_number("max_cells", max_cells, 1), column
 
     @property
     def most(self) -> int:

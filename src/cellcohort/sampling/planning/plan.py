@@ -201,7 +201,7 @@ class Plan:
 
     @cached_property
     def cycle(self) -> Cycle:
-        """A cycle of batches, of which samplers in chunks take those of a group in turn."""
+        """The cycle of batches that chunk pickers use; strata that it leaves out are in none of their batches."""
         parts = quotas(self.strata, self._ratios, self.leaky, self.places)
         return build_cycle(self.strata, self.weights, parts, self.n_batches, self.seed)
 
