@@ -116,6 +116,15 @@ def test_views_are_made_of_both_sides_under_keys_of_their_own() -> None:
     assert keys == [(3, 2, 7, 0, 1), (3, 2, 7, 0, 2)]
 
 
+def test_views_of_ranks_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[tuple[int, ...]] = []
+    module = ContrastiveModule(SHAPE, seed=3, views=lambda inputs, key: (keys.append(key), inputs)[1])
+    for rank in (0, 5):
+        monkeypatch.setattr(ContrastiveModule, "global_rank", rank)
+        module.on_after_batch_transfer(batch(), 0)
+    assert keys == [(3, 2, 7, rank, view) for rank in (0, 5) for view in (1, 2)]
+
+
 def test_inputs_of_images_are_standardised_by_channel() -> None:
     module = ContrastiveModule((2, 1, 3, 3))
     module.standardise([1.0, 2.0], [2.0, 4.0])

@@ -376,6 +376,7 @@ def test_a_positive_is_a_later_cell_of_the_lineage_in_memory() -> None:
     possible = {(row, one) for row in among for one in pairs_by_hand(track, hours, row, among) or {row}}
     assert len(seen) > 0.95 * len(possible)
     assert np.array_equal(pairs.draw(rows, among, 3), pairs.draw(rows[::-1], among, 3)[::-1])
+    assert not np.array_equal(pairs.draw(rows, among, 3), Pairs(track, hours, (0.5, 2.0), seed=1).draw(rows, among, 3))
     for tau in ((2.0, 0.5), (0.0, 0.0), (np.nan, 1.0)):
         with pytest.raises(ValueError, match="must be two times in hours"):
             Pairs(track, hours, tau, seed=0)
@@ -420,6 +421,27 @@ def test_positives_come_with_their_anchors_and_those_without_are_counted(paths: 
     assert 0 < alone < 0.9 * 40 * 32
     again = next(iter(make_loader(dataset, BatchSampler(dataset.cells, batch_size=64))))
     assert 0 < again["meta"]["second_views"] < 64
+
+
+def test_positives_read_in_chunks_are_those_of_the_epoch(paths: dict[bool, Path]) -> None:
+    drawn: list[tuple[np.ndarray, np.ndarray, int, np.ndarray]] = []
+
+    class Noted(Pairs):
+        def draw(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:
+            drawn.append((rows, among, epoch, super().draw(rows, among, epoch)))
+            return drawn[-1][-1]
+
+    base = load_anndata(paths[False], columns={"hours": "hours", "track": "track"})
+    pairs = Noted(base.cells.column("track").codes, base.cells.hours, (0.5, 3.0), seed=0)
+    dataset = StoredCells(base.store, base.cells, "track", ExpressionViews(), pairs)
+    loader = make_chunked_loader(dataset, ChunkedBatchSampler(dataset.cells, {}, 32, 16, 120, num_batches=4))
+    for epoch in range(3):
+        drawn.clear()
+        places = [(batch["meta"]["epoch"], batch["meta"]["position"].numpy()) for batch in loader]
+        for (at, rows), (anchors, _, of_draw, _) in zip(places, drawn, strict=True):
+            assert at == of_draw == epoch and np.array_equal(rows, anchors)
+    rows, among, _, later = drawn[0]
+    assert not np.array_equal(pairs.draw(rows, among, 0), later)
 
 
 def test_expression_views_are_a_function_of_inputs_and_key() -> None:

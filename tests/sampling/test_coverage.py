@@ -15,7 +15,7 @@ from cellcohort.sampling import (
     TrackCapped,
 )
 from cellcohort.sampling.axes.base import Axis
-from cellcohort.sampling.coverage import coverage
+from cellcohort.sampling.coverage import DrawCounter, coverage
 from tables import table
 
 CELLS = CellTable.from_frame(table({("a", "x"): 300, ("a", "y"): 40, ("b", "x"): 150, ("b", "y"): 30}))
@@ -36,6 +36,27 @@ def test_counts_the_draws_of_every_stratum() -> None:
         assert found.drawn[code].tolist() == want.tolist()
     assert found.share == pytest.approx((times > 0).mean())
     assert found.table()["draws per cell"].iloc[1] == pytest.approx(times[column.codes == 1].mean())
+
+
+def test_a_cell_that_a_batch_repeats_is_drawn_as_often_and_covered_once() -> None:
+    counter = DrawCounter(8)
+    assert counter.add(np.array([[0, 0, 1], [1, 2, 2]])).tolist() == [2, 3]
+    assert counter.add(np.array([[[2, 3], [3, 3]]])).tolist() == [4]
+    assert counter.draws.tolist() == [2, 2, 3, 3, 0, 0, 0, 0]
+    assert (counter.n_drawn, counter.share) == (4, 0.5)
+
+
+def test_an_epoch_with_batches_that_repeat_cells_is_counted_cell_by_cell() -> None:
+    cells = CellTable.from_frame(table({("a", "x"): 5, ("b", "x"): 40}))
+    with pytest.warns(ShortfallWarning, match="cells come repeatedly"):
+        s = BatchSampler(cells, {"e": ExperimentAware(weights="uniform")}, 12, num_batches=4)
+    times = np.bincount(np.concatenate([s.batch(0, step) for step in range(4)]), minlength=45)
+    code = cells.column("experiment").codes
+    found = coverage(s)
+    assert found.drawn.sum(axis=1).tolist() == [5, 40] and (times[code == 0] > 1).all()
+    draws = found.drawn @ np.arange(found.drawn.shape[1])
+    assert draws.tolist() == [times[code == c].sum() for c in (0, 1)]
+    assert found.share == pytest.approx((times > 0).mean())
 
 
 def test_without_axes_everything_is_one_stratum() -> None:

@@ -176,6 +176,22 @@ def test_leaks_come_from_all_other_experiments_in_proportion_to_their_cells(shar
         assert from_other[primary, others].min() > 0
 
 
+def test_no_cell_leaks_of_a_condition_that_only_the_primary_experiment_has() -> None:
+    sizes = {(f"e{e}", f"c{c}"): 100 for e in range(3) for c in range(3)}
+    cells = CellTable.from_frame(table({**sizes, ("e0", "c0-alone"): 300, ("e0", "c9-alone"): 300}))
+    s = sampler(cells, {"e": ExperimentAware(0.3, "uniform"), "c": ConditionBalanced()}, 20, num_batches=300)
+    experiment, condition = cells.column("experiment").codes, cells.column("condition").codes
+    leaked_into_e0 = np.zeros(5)
+    for step in range(300):
+        batch, primary = s.batch(0, step), s.asked(0, step).experiment
+        leaked = batch[experiment[batch] != primary]
+        assert len(leaked) == 6
+        if primary == 0:
+            leaked_into_e0 += np.bincount(condition[leaked], minlength=5)
+    share = dict(zip(cells.column("condition").labels, leaked_into_e0 / leaked_into_e0.sum(), strict=True))
+    assert share == pytest.approx({"c0": 1 / 3, "c1": 1 / 3, "c2": 1 / 3, "c0-alone": 0, "c9-alone": 0}, abs=0.02)
+
+
 def test_a_leak_that_cannot_be_met_is_said() -> None:
     cells = CellTable.from_frame(table({("e0", "c"): 90}))
     with pytest.warns(ShortfallWarning, match=r"the others have 0 cells for the 0\.32 asked of them in each batch"):
