@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from cellcohort.extras import require
+
+require("train")
+
 import math
 import os
 from collections import Counter

@@ -5,6 +5,10 @@ Views are functions of (inputs, key), see cellcohort.datasets.protocol.Views.
 
 from __future__ import annotations
 
+from cellcohort.extras import require
+
+require("train")
+
 from collections.abc import Mapping
 from typing import Any
 

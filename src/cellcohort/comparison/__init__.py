@@ -1,5 +1,9 @@
 """Finished runs against each other: what can be said of a sampling strategy, and what cannot."""
 
+from cellcohort.extras import require
+
+require("evaluate")
+
 from cellcohort.comparison.runs import FinishedRun, LeftOut, continued, read_runs
 from cellcohort.comparison.statistics import Estimate, estimate, holm
 from cellcohort.comparison.table import Arm, arms_of, compare

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from cellcohort.extras import require
+
+require("train")
+
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, override

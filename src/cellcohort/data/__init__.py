@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from cellcohort.extras import require
+
+require("train")
+
 FUNCTIONS_OF_0_1 = {
     "tracks.load_tracks": "tracks.Tracks",
     "demo.load_demo": "demo.Demo",

@@ -1,5 +1,10 @@
 """What a trained encoder has learned: scores on held-out cells, beside those of baselines."""
 
+from cellcohort.extras import require
+
+require("train")
+require("evaluate")
+
 from cellcohort.evaluation.evaluation import Evaluation
 from cellcohort.evaluation.load_run import LoadedRun, load_run
 from cellcohort.evaluation.results import Results

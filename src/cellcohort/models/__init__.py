@@ -1,5 +1,9 @@
 """Encoders: a batch of inputs (batch, *shape) to embeddings (batch, embedding)."""
 
+from cellcohort.extras import require
+
+require("train")
+
 from cellcohort.models.conv1d import Conv1d
 from cellcohort.models.conv2d import Conv2d
 from cellcohort.models.conv3d import Conv3d

@@ -1,5 +1,10 @@
 """See what a sampler does to a table before anything is trained on it."""
 
+from cellcohort.extras import require
+
+require("train")
+require("evaluate")
+
 from cellcohort.preview.cells import TrainingCells, training_cells
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.figure import picture

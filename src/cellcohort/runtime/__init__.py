@@ -1,1 +1,5 @@
 """One run of a command: configuration, processes, checkpoints, loggers."""
+
+from cellcohort.extras import require
+
+require("train")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cellcohort.extras import require
 from cellcohort.sampling.axes.condition import ConditionBalanced
 from cellcohort.sampling.axes.experiment_aware import ExperimentAware
 from cellcohort.sampling.axes.temporal import TemporallyEnriched
@@ -43,4 +44,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _CHUNKED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("stores")
     return getattr(import_module(f"{__name__}.chunked.{_CHUNKED[name]}"), name)

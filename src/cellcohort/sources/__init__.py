@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from cellcohort.extras import require
+
+require("stores")
+
 from collections.abc import Sequence
 from typing import Any, Protocol
 

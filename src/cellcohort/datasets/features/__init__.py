@@ -1,1 +1,5 @@
 """Windows of features along tracks."""
+
+from cellcohort.extras import require
+
+require("train")
