@@ -275,7 +275,7 @@ def test_a_column_of_two_kinds_is_named(folder: Path) -> None:
 
 
 def test_hours_too_far_apart_to_be_told_are_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"from 1 to 1e\+15, which is too far apart; see start_hours"):
+    with pytest.raises(ValueError, match=r"from 1 to 1e\+15, which is too far apart; .*start_hours"):
         load(folder, entry("one"), entry("two", start_hours=1e15))
 
 

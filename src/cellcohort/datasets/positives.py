@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from cellcohort.messages import several
 
 Positive = Literal["track_or_view", "track", "view"]
 TICKS = 1_000_000  # per hour, of the clock that tells times apart
-ANY_LATER = 1e6  # hours; a greater tau means no other cells, and its ticks might not fit into an integer
 
 
 def check_positive(tau_hours: Sequence[float], positive: str) -> None:
@@ -33,17 +32,76 @@ def check_tau_hours(tau_hours: Sequence[float]) -> None:
         )
 
 
-def tau_ticks(tau_hours: Sequence[float]) -> tuple[int, int]:
-    """Least and greatest time in ticks, 1 at least: the clock rounds, by less than one tick either way."""
-    low, high = (min(float(tau), ANY_LATER) for tau in tau_hours)
-    return max(round(low * TICKS) - 1, 1), round(high * TICKS) + 1
+class Clock(NamedTuple):
+    """Times of cells on one line, on which tracks lie end to end and further apart than any positive.
+
+    Attributes
+    ----------
+    time : numpy.ndarray of int64, shape (n_cells,)
+        In ticks, of which there are `TICKS` an hour. Track `g` begins at ``g * apart``.
+    apart : int
+    tau : (int, int)
+        Least and greatest time from a cell to its positive, in ticks. A time of 0 is none.
+    """
+
+    time: np.ndarray
+    apart: int
+    tau: tuple[int, int]
+
+    @classmethod
+    def of(cls, track: np.ndarray, hours: np.ndarray, tau_hours: Sequence[float]) -> Clock:
+        """Lay the cells of tracks, or of any other groups, end to end.
+
+        Parameters
+        ----------
+        track : numpy.ndarray of int, shape (n_cells,)
+            Numbers from 0.
+        hours : numpy.ndarray of float, shape (n_cells,)
+        tau_hours : (float, float)
+            Least and greatest time from a cell to its positive, both inclusive.
+
+        Raises
+        ------
+        ValueError
+            Hours are missing, or too far apart to be told by 64-bit integers.
+        """
+        if missing := int(np.isnan(hours).sum()):
+            raise ValueError(f"hours are missing in {several(missing, 'row')}; fill or drop these rows.")
+        begin, end = hours.min(), hours.max()
+        if not (2 * (end - begin) * TICKS + 20) * (int(track.max()) + 1) < 2**62:
+            raise ValueError(
+                f"the hours of the cells reach from {begin:g} to {end:g}, which is too far apart; correct them, or for "
+                "images start_hours and interval_minutes of the experiments."
+            )
+        ticks = np.rint((hours - begin) * TICKS).astype(np.int64)
+        beyond = int(ticks.max()) + 2  # no cell is so much later than another
+        low, high = (round(min(float(tau) * TICKS, beyond)) for tau in tau_hours)
+        low, high = max(low - 1, 1), high + 1  # ticks are rounded, by less than one either way
+        apart = beyond + high + 10
+        return cls(track * np.int64(apart) + ticks, apart, (low, high))
+
+    def later(self, now: np.ndarray, among: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Find the cells of a track that are as much later as a positive is.
+
+        Parameters
+        ----------
+        now : numpy.ndarray of int64, shape (n,)
+            Times on the line, such as ``time[rows]``.
+        among : numpy.ndarray of int64, optional
+            Rising times to search in; by default those of all cells, which must then rise.
+
+        Returns
+        -------
+        start, stop : numpy.ndarray of int, shape (n,)
+            Those found are ``among[start:stop]``; equal where there is none.
+        """
+        times = self.time if among is None else among
+        start = np.searchsorted(times, now + self.tau[0])
+        return start, np.maximum(start, np.searchsorted(times, now + self.tau[1], "right"))
 
 
-def rising_clock(cells: CellTable, tau_hours: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Return a time of every row that rises along the whole table, and the first row of its track.
-
-    Tracks follow each other by more than the greatest `tau_hours`, so one binary search finds later
-    frames of a track.
+def rising_clock(cells: CellTable, tau_hours: Sequence[float]) -> tuple[Clock, np.ndarray]:
+    """Return the clock of a table in the order of tracks and hours, and the first row of the track of every row.
 
     Raises
     ------
@@ -52,30 +110,16 @@ def rising_clock(cells: CellTable, tau_hours: Sequence[float]) -> tuple[np.ndarr
     """
     if cells.hours is None or not cells.has("track"):
         raise ValueError("windows need the hours and the track of every cell; name both columns of the table.")
-    if np.isnan(cells.hours).any():
-        raise ValueError(
-            f"hours are missing in {several(int(np.isnan(cells.hours).sum()), 'row')}; fill or drop these rows."
-        )
     codes = cells.column("track").codes
     starts = np.concatenate([[True], codes[1:] != codes[:-1]])
     falls = ~starts[1:] & (np.diff(cells.hours) <= 0)
     if starts.sum() != len(np.unique(codes)) or falls.any():
         raise ValueError("rows are not in the order of track and hours, with one row per time; sort the table first.")
-    ticks = np.rint((cells.hours - cells.hours.min()) * TICKS).astype(np.int64)
-    apart = int(ticks.max()) + tau_ticks(tau_hours)[1] + 10
     first = np.maximum.accumulate(np.where(starts, np.arange(len(cells)), 0))
-    return ticks + (np.cumsum(starts) - 1) * apart, first
+    return Clock.of(np.cumsum(starts) - 1, cells.hours, tau_hours), first
 
 
-def later_rows(clock: np.ndarray, rows: np.ndarray, tau_hours: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """First and past-the-last row of the possible positives of some rows; equal where there is none."""
-    low, high = tau_ticks(tau_hours)
-    start = np.searchsorted(clock, clock[rows] + low, "left")
-    stop = np.searchsorted(clock, clock[rows] + high, "right")
-    return start, np.maximum(start, stop)
-
-
-def anchors(clock: np.ndarray, first: np.ndarray, tau_hours: Sequence[float], positive: Positive) -> np.ndarray:
+def anchors(clock: Clock, first: np.ndarray, tau_hours: Sequence[float], positive: Positive) -> np.ndarray:
     """Return the rows that can be anchors, ascending.
 
     Raises
@@ -83,12 +127,12 @@ def anchors(clock: np.ndarray, first: np.ndarray, tau_hours: Sequence[float], po
     ValueError
         No cell at all has a positive `tau_hours` later.
     """
-    rows = np.arange(len(clock))
+    rows = np.arange(len(first))
     if positive == "view":
         return rows
-    start, stop = later_rows(clock, rows, tau_hours)
+    start, stop = clock.later(clock.time)
     if not (stop > start).any():
-        steps = np.diff(clock)[first[1:] < rows[1:]] / TICKS
+        steps = np.diff(clock.time)[first[1:] < rows[1:]] / TICKS
         apart = f"{np.median(steps):g} hours apart" if len(steps) else "one to a track"
         raise ValueError(
             f"no cell has a frame of its track {tau_hours[0]:g} to {tau_hours[1]:g} hours later (tau_hours); "

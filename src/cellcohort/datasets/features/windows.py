@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from cellcohort.augment.features import LIGHT, Augment, draws
 from cellcohort.cells import CellTable, checked_positions
-from cellcohort.datasets.positives import TICKS, Positive, anchors, check_positive, later_rows, rising_clock
+from cellcohort.datasets.positives import TICKS, Clock, Positive, anchors, check_positive, rising_clock
 from cellcohort.messages import whole_number
 
 
@@ -93,10 +93,10 @@ class TrackWindows(Dataset[dict[str, Any]]):
         rows = anchors(clock, first, tau_hours, positive)
         self.names, self.shape = tuple(names), (len(names), frames)
         self.positive, self.augment, self.seed, self.whole = positive, augment, seed, whole
-        self._tau_hours = tuple(tau_hours)
         # tensors, because these are moved to shared memory when they are sent to a worker process
         self._features = torch.from_numpy(np.ascontiguousarray(features, np.float32))
-        self._clock, self._first = torch.from_numpy(clock), torch.from_numpy(first)
+        self._time, self._first = torch.from_numpy(clock.time), torch.from_numpy(first)
+        self._apart, self._tau = clock.apart, clock.tau
         self._mean, self._spread = _moments(self._features.numpy())
         self._table: CellTable | None = cells
         self._cells: CellTable | None = cells if len(rows) == len(cells) else cells.take(rows)
@@ -172,13 +172,13 @@ class TrackWindows(Dataset[dict[str, Any]]):
         """
         epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
         position = checked_positions(positions, len(self))
-        rows, clock = self._rows.numpy()[position], self._clock.numpy()
+        rows, clock = self._rows.numpy()[position], Clock(self._time.numpy(), self._apart, self._tau)
         later = rows
         if self.positive != "view":
-            start, stop = later_rows(clock, rows, self._tau_hours)
+            start, stop = clock.later(clock.time[rows])
             drawn = start + (draws((self.seed, epoch, 0), rows, 1)[:, 0] * (stop - start)).astype(np.int64)
             later = np.where(stop > start, drawn, rows)
-        tau = np.where(later > rows, (clock[later] - clock[rows]) / TICKS, np.nan).astype(np.float32)
+        tau = np.where(later > rows, (clock.time[later] - clock.time[rows]) / TICKS, np.nan).astype(np.float32)
         anchor, positive = (
             self.augment(self._windows(at), self._mean, self._spread, (self.seed, epoch, view), rows)
             for view, at in ((1, rows), (2, later))

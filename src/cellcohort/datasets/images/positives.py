@@ -11,7 +11,7 @@ import torch
 
 from cellcohort.augment.features import draws
 from cellcohort.cells import CellTable
-from cellcohort.datasets.positives import TICKS, check_tau_hours, tau_ticks
+from cellcohort.datasets.positives import TICKS, Clock, check_tau_hours
 
 Positive = Literal["lineage", "columns", "self"]
 
@@ -58,21 +58,12 @@ class Lineages:
         tau_hours: Sequence[float],
         tau_decay_hours: float,
     ) -> None:
-        span = (hours.max() - hours.min()) * TICKS
-        if not (2 * span + 20) * len(mother) < 2**62:
-            raise ValueError(
-                f"the hours of the cells reach from {hours.min():g} to {hours.max():g}, which is too far apart; see "
-                "start_hours and interval_minutes of the experiments."
-            )
-        ticks = np.rint((hours - hours.min()) * TICKS).astype(np.int64)
-        last = int(ticks.max()) + 1  # a greater tau has none either, and might not fit into an integer
-        self._tau, (self._low, self._high) = tau_hours, (min(tick, last) for tick in tau_ticks(tau_hours))
+        clock = Clock.of(track, hours, tau_hours)
+        self._apart, self._tau, self._tau_hours = clock.apart, clock.tau, tau_hours
         self._decay = tau_decay_hours * TICKS
-        self._apart = last + self._high + 10  # so that one search never reaches the next track
         order = np.argsort(mother, kind="stable")
         counts = np.bincount(mother[mother >= 0], minlength=len(mother))
-        self._ticks, self._track = torch.from_numpy(ticks), torch.from_numpy(track.astype(np.int64))
-        self._clock = torch.from_numpy(track * np.int64(self._apart) + ticks)
+        self._time, self._track = torch.from_numpy(clock.time), torch.from_numpy(track.astype(np.int64))
         self._daughters = torch.from_numpy(order[len(mother) - counts.sum() :])
         self._first = torch.from_numpy(np.r_[0, np.cumsum(counts)])
 
@@ -84,18 +75,18 @@ class Lineages:
         owner, start, stop : numpy.ndarray of int
             The rows start..stop-1 are possible positives of ``rows[owner]``, one segment per track.
         """
-        clock, first, daughters = self._clock.numpy(), self._first.numpy(), self._daughters.numpy()
-        owner, track, now = np.arange(len(rows)), self._track.numpy()[rows], self._ticks.numpy()[rows]
+        clock = Clock(self._time.numpy(), self._apart, self._tau)
+        first, daughters = self._first.numpy(), self._daughters.numpy()
+        owner, track, now = np.arange(len(rows)), self._track.numpy()[rows], self._hours_in_ticks(rows)
         found = []
         while len(owner):
-            base = track * self._apart + now[owner]
-            start, stop = np.searchsorted(clock, base + self._low), np.searchsorted(clock, base + self._high, "right")
+            start, stop = clock.later(track * clock.apart + now[owner])
             some = stop > start
             found.append((owner[some], start[some], stop[some]))
             n = first[track + 1] - first[track]
             owner, track = np.repeat(owner, n), daughters[_ranges(first[track], n)]
-            begin = clock[np.minimum(np.searchsorted(clock, track * self._apart), len(clock) - 1)]
-            near = begin - track * self._apart <= now[owner] + self._high  # else its own daughters are later still
+            begin = clock.time[np.minimum(np.searchsorted(clock.time, track * clock.apart), len(clock.time) - 1)]
+            near = begin - track * clock.apart <= now[owner] + clock.tau[1]  # else its own daughters are later still
             owner, track = owner[near], track[near]
         return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))  # type: ignore[return-value]
 
@@ -116,7 +107,7 @@ class Lineages:
             return rows
         row = _ranges(start, stop - start)
         owner = np.repeat(owner, stop - start)
-        tau = self._ticks.numpy()[row] - self._ticks.numpy()[rows][owner]
+        tau = self._hours_in_ticks(row) - self._hours_in_ticks(rows)[owner]
         order = np.lexsort((row, tau, owner))
         owner, row, tau = owner[order], row[order], tau[order]
         _, same, n_same = np.unique(np.stack([owner, tau]), axis=1, return_inverse=True, return_counts=True)
@@ -126,17 +117,19 @@ class Lineages:
 
     def lacking(self) -> str:
         """Return what no cell has, if :meth:`anchors` finds none."""
-        steps = np.diff(self._ticks.numpy())[np.diff(self._track.numpy()) == 0] / TICKS
+        steps = np.diff(self._time.numpy())[np.diff(self._track.numpy()) == 0] / TICKS
         apart = f"{np.median(steps):g} hours apart" if len(steps) else "one to a track"
         return (
-            f"a cell of its lineage {self._tau[0]:g} to {self._tau[1]:g} hours later (data.tau_hours); frames are "
-            f"{apart}. Widen data.tau_hours, or use data.positive=self."
+            f"a cell of its lineage {self._tau_hours[0]:g} to {self._tau_hours[1]:g} hours later (data.tau_hours); "
+            f"frames are {apart}. Widen data.tau_hours, or use data.positive=self."
         )
 
     def hours_between(self, rows: np.ndarray, later: np.ndarray) -> np.ndarray:
         """Time from some rows to others, in hours."""
-        ticks = self._ticks.numpy()
-        return (ticks[later] - ticks[rows]) / TICKS
+        return (self._hours_in_ticks(later) - self._hours_in_ticks(rows)) / TICKS
+
+    def _hours_in_ticks(self, rows: np.ndarray) -> np.ndarray:
+        return self._time.numpy()[rows] - self._track.numpy()[rows] * self._apart
 
 
 class Equals:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cellcohort.augment.features import draws
-from cellcohort.datasets.positives import TICKS, check_tau_hours, tau_ticks
+from cellcohort.datasets.positives import Clock, check_tau_hours
 from cellcohort.messages import whole_number
 
 
@@ -32,20 +32,17 @@ class Pairs:
 
     def __init__(self, codes: np.ndarray, hours: np.ndarray, tau_hours: Sequence[float], seed: int) -> None:
         check_tau_hours(tau_hours)
-        ticks = np.rint((hours - hours.min()) * TICKS).astype(np.int64)
-        self._low, self._high = tau_ticks(tau_hours)
         self._seed, self._hours = whole_number("seed", seed, 0), hours
-        self._clock = codes.astype(np.int64) * (int(ticks.max()) + self._high + 10) + ticks
+        self._clock = Clock.of(codes, hours, tau_hours)
 
     def draw(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:
         """Draw a positive of each row, evenly among those that `among` has, or the row itself if it has none.
 
         A draw depends on the seed, the epoch, the row and its possible positives.
         """
-        pool = among[np.lexsort((among, self._clock[among]))]
-        clock, now = self._clock[pool], self._clock[rows]
-        start = np.searchsorted(clock, now + self._low)
-        stop = np.searchsorted(clock, now + self._high, "right")
+        time = self._clock.time
+        pool = among[np.lexsort((among, time[among]))]
+        start, stop = self._clock.later(time[rows], time[pool])
         drawn = start + (draws((self._seed, epoch, 0), rows, 1)[:, 0] * (stop - start)).astype(np.int64)
         return np.where(stop > start, pool[np.minimum(drawn, len(pool) - 1)], rows)
 
