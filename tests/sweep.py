@@ -25,6 +25,7 @@ CONFIG: dict[str, Any] = {
     "data": {"path": "cells", "seed": 0},
     "split": {"by": "track", "seed": 0},
     "batch_sampler": {"axes": {}, "batch_size": 8, "num_batches": None, "scope": "rank", "seed": 0},
+    "validation_sampler": {"batch_size": 8, "seed": 0},
     "model": {"_target_": "cellcohort.models.MLP"},
     "trainer": {"max_epochs": 2},
     "callbacks": {"checkpoint": {"monitor": "val/loss"}},

@@ -18,12 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from omegaconf import OmegaConf
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from cellcohort.data.tracks import load_tracks
 from cellcohort.datasets.features.windows import TrackWindows
 from cellcohort.datasets.split import split
 from cellcohort.evaluation import Evaluation, Results, load_run, read_scores
 from cellcohort.evaluation.embed import Features
+from cellcohort.evaluation.score import Score
 from cellcohort.evaluation.scores_file import MEANINGS, how_scored
 from cellcohort.evaluation.selection import training_part
 from cellcohort.module import ContrastiveModule
@@ -45,7 +47,8 @@ def trained(quick: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) ->
         cwd=directory, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "scores: MMD of untrained" in done.stderr  # the progress bar
+    for step in ("embedding: model", "embedding: untrained, features", "scores: MMD of untrained"):
+        assert step in done.stderr, "the progress bar"
     assert re.search(r"^hours_mae_across: hours; predicting the mean", done.stdout, re.M)
     return directory / "run"
 
@@ -314,6 +317,21 @@ def test_the_features_baseline_is_scaled_on_the_training_part(tmp_path: Path, mo
     part = training_part(every.cells, validation.cells, training.whole)
     own = every.recorded(np.flatnonzero(part)).reshape(part.sum(), -1)
     assert sorted(map(tuple, fitted[0])) == sorted(map(tuple, own))
+
+
+def test_scores_leave_half_of_the_cores_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training, validation = split(short_tracks(tmp_path), fraction=0.4)
+    seen: list[int] = []
+
+    def spy(*_: object) -> list[Score]:
+        seen.extend(pool["num_threads"] for pool in threadpool_info())
+        return []
+
+    monkeypatch.setattr("cellcohort.evaluation.evaluation.cpu_count", lambda: 6)
+    monkeypatch.setattr("cellcohort.evaluation.evaluation.hours_scores", spy)
+    with threadpool_limits(5):
+        Evaluation(10_000, 19)(ContrastiveModule(training.shape), training, validation)
+        assert set(seen) == {3} and {pool["num_threads"] for pool in threadpool_info()} == {5}
 
 
 def test_the_table_of_scores_ends_with_the_notes(trained: Path) -> None:

@@ -18,7 +18,7 @@ REFERENCE = "random"
 BASELINES = ("untrained", "features")
 BUDGET = ("steps", "cells per step", "trainer", "batch_sampler", "version")
 DATA = ("cells", "labels", "data", "split", "evaluation")  # what is learned from and scored
-OF_SPLIT = ("cells", "labels", "steps")
+OF_SPLIT = ("cells", "labels", "steps", "validation_sampler.seed")  # differ between splits though runs belong together
 UNCOMPARED = {
     **{"reference": "", "pairs": 0, "verdict": "", "difference": np.nan, "p": np.nan},
     **{"difference_low": np.nan, "difference_high": np.nan},
@@ -106,7 +106,7 @@ def arms_of(runs: Sequence[FinishedRun], allow_different: bool = False) -> list[
 
 
 def _differing(runs: Sequence[FinishedRun]) -> list[str]:
-    """Options in which runs differ; how many cells there are to train on may differ between splits."""
+    """Options in which runs differ, without those of `OF_SPLIT` that are alike within each split."""
     splits = {run.split_seed for run in runs}
     within = [key for split in splits for key in differing([run.options for run in runs if run.split_seed == split])]
     every = differing([run.options for run in runs])

@@ -11,6 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn import functional
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.protocol import Samples
 from cellcohort.module import ContrastiveModule
@@ -42,7 +43,7 @@ def represented(
     """
     size = max(1, min(8192, BLOCK // prod(samples.shape)))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in by}
-    for start in range(0, len(positions), size):
+    for start in tqdm(range(0, len(positions), size), f"embedding: {', '.join(by)}", unit="block", leave=False):
         inputs = torch.from_numpy(samples.recorded(positions[start : start + size])).to(device)
         for name, represent in by.items():
             parts[name].append(_computed(represent, inputs))

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from joblib import cpu_count
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.protocol import Samples
@@ -104,7 +106,9 @@ class Evaluation:
         by["features"] = features(by["features"])
         pairs["features"] = (features(pairs["features"][0]), features(pairs["features"][1]))
         names = ("model", "untrained", "features")
-        with tqdm(total=len(names) * N_STEPS, unit="step", leave=False) as progress:
+        # threads that wait for a core that others use cost more than they give: the matrices are small
+        threads = threadpool_limits(max(1, cpu_count() // 2))
+        with threads, tqdm(total=len(names) * N_STEPS, unit="step", leave=False) as progress:
             found = {name: list(self._scores(by[name], chosen, pairs[name], name, progress)) for name in names}
         if features.note:
             said = features.note
