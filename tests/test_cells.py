@@ -147,7 +147,7 @@ def test_pickles() -> None:
 @pytest.mark.parametrize(
     ("positions", "said"),
     [
-        (np.arange(4) % 2 == 0, r"positions have type bool; use whole numbers, np.flatnonzero\(mask\) for a mask"),
+        (np.arange(4) % 2 == 0, r"positions have type bool; use integers, np.flatnonzero\(mask\) for a mask"),
         (np.array([-2, 1]), "positions reach from -2 to 1; use 0 to 3"),
         (np.array([0, 4]), "positions reach from 0 to 4; use 0 to 3"),
     ],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from cellcohort.messages import joined, listed, plural_of, several
+from cellcohort.messages import joined, listed, plural_of, several, whole_number
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,10 @@ def test_most_words_take_an_s(word: str) -> None:
 def test_long_lists_end_with_the_number_left_out() -> None:
     assert listed("abcde", 2) == "a, b and 3 more" and listed("ab", 2, repr, "; ") == "'a'; 'b'"
     assert joined(["plate", "drug", "hours"]) == "plate, drug and hours" and joined([]) == ""
+
+
+@pytest.mark.parametrize("value", ["2", 2.0, True, None, 1])
+def test_what_is_no_integer_or_too_small_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=rf"^batch_size must be an integer >= 2, got {value!r}\.$"):
+        whole_number("batch_size", value, 2)
+    assert whole_number("batch_size", np.int64(2), 2) == 2

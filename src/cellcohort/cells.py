@@ -307,11 +307,11 @@ def checked_positions(positions: Sequence[int] | np.ndarray, n: int) -> np.ndarr
     Raises
     ------
     IndexError, TypeError
-        A position is not in 0..n-1, or not a whole number.
+        A position is not in 0..n-1, or not an integer.
     """
     position = np.array(positions)
     if position.size and position.dtype.kind not in "iu":
-        raise TypeError(f"positions have type {position.dtype}; use whole numbers, np.flatnonzero(mask) for a mask.")
+        raise TypeError(f"positions have type {position.dtype}; use integers, np.flatnonzero(mask) for a mask.")
     if position.size and (position.min() < 0 or position.max() >= n):
         raise IndexError(f"positions reach from {position.min()} to {position.max()}; use 0 to {n - 1}.")
     return position.astype(np.int64, copy=False)

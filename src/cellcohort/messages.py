@@ -112,7 +112,7 @@ def _said(options: Mapping[str, Any], key: str) -> str:
 
 
 def whole_number(option: str, value: Any, least: int) -> int:
-    """Return the value of an option that is a whole number.
+    """Return the value of an option that is an integer.
 
     Raises
     ------
@@ -120,5 +120,5 @@ def whole_number(option: str, value: Any, least: int) -> int:
         It is something else, or below `least`.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{option}={value!r} is out of range; it is a whole number >= {least}.")
+        raise ValueError(f"{option} must be an integer >= {least}, got {value!r}.")
     return int(value)

@@ -167,7 +167,7 @@ def test_every_n_steps_thins_the_log_and_not_the_file(tmp_path: Path, interval: 
     table = pd.read_csv(tmp_path / "metrics.csv")
     assert table.loc[table["composition/global/coverage"].notna(), "step"].tolist() == [0, 4, 8]
     assert len(read_composition(tmp_path)) == 20
-    with pytest.raises(ValueError, match="every_n_steps=0"):
+    with pytest.raises(ValueError, match="every_n_steps must be an integer >= 1, got 0"):
         CompositionLogger(make_sampler(data), tmp_path, every_n_steps=0)
 
 

@@ -369,7 +369,7 @@ def test_positions_are_checked(load: Callable[..., Patches]) -> None:
     data = load()
     with pytest.raises(IndexError, match="use 0 to"):
         data.__getitems__([len(data)])
-    with pytest.raises(TypeError, match="whole numbers"):
+    with pytest.raises(TypeError, match="use integers"):
         data.__getitems__([0.5])  # type: ignore[list-item]
     with warnings.catch_warnings():
         assert data[0]["anchor"].shape == (1, 2, *PATCH)

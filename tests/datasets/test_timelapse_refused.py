@@ -181,7 +181,7 @@ def test_one_bare_plate_needs_its_entry_and_takes_its_files_from_beside_it(folde
     [
         ({"patch": (1, 41, 16)}, r"does not fit into 2 of 2 fields, such as A/1/0 of one with \[1, 40, 48\]"),
         ({"patch": (12, 16)}, r"patch=\[12, 16\] must be"),
-        ({"patch": (1, 12.5, 16)}, r"patch=\[1, 12.5, 16\] must be.*whole numbers"),
+        ({"patch": (1, 12.5, 16)}, r"patch=\[1, 12.5, 16\] must be.*integers"),
         ({"border": "mirror"}, "clamp or drop"),
         ({"border": "drop", "patch": (1, 40, 48)}, "leaves no cell"),
         ({"normalise": "batch"}, "position, plate, none"),
@@ -194,7 +194,7 @@ def test_one_bare_plate_needs_its_entry_and_takes_its_files_from_beside_it(folde
         ({"tau_hours": (0.05, 0.4)}, "no cell has a cell of its lineage 0.05 to 0.4 hours later.*0.5 hours apart"),
         ({"tau_decay_hours": 0.0}, "tau_decay_hours=0.0"),
         ({"cache_megabytes": -1}, "cache_megabytes=-1"),
-        ({"seed": "a"}, "seed='a' is out of range; it is a whole number >= 0"),
+        ({"seed": "a"}, "seed must be an integer >= 0, got 'a'"),
     ],
 )
 def test_options_out_of_range_are_refused(folder: Path, options: dict[str, Any], said: str) -> None:

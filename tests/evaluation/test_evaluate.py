@@ -148,8 +148,8 @@ def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:
         (lambda run: shutil.rmtree(run), [], "no such directory"),
         (lambda run: os.truncate(run / "checkpoints" / "last.ckpt", 20_000), [], "last.ckpt cannot be loaded: "),
         (lambda run: (run / "checkpoints" / "last.ckpt").write_text(""), [], "last.ckpt cannot be loaded: "),
-        (lambda run: None, ["evaluation.max_cells=5"], "max_cells=5 is out of range; it is a whole number >= 100"),
-        (lambda run: None, ["evaluation.seed=a"], "seed='a' is out of range; it is a whole number >= 0"),
+        (lambda run: None, ["evaluation.max_cells=5"], "max_cells must be an integer >= 100, got 5"),
+        (lambda run: None, ["evaluation.seed=a"], "seed must be an integer >= 0, got 'a'"),
         (lambda run: None, ["checkpont=best"], "evaluation, run, checkpoint, export, packages."),
         (lambda run: (run / "config.yaml").write_text("seed: 0\nda"), [], "config.yaml is damaged: "),
     ],
@@ -174,7 +174,7 @@ def test_a_wrong_option_of_the_evaluation_is_told_before_training(
 ) -> None:
     with pytest.raises(SystemExit):
         train("evaluation=default", "evaluation.max_cells=5", "hydra.run.dir=run")
-    assert "max_cells=5 is out of range" in capsys.readouterr().err
+    assert "max_cells must be an integer >= 100, got 5" in capsys.readouterr().err
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 

@@ -251,7 +251,7 @@ def test_rows_can_be_read_one_by_one_and_are_the_same(paths: dict[bool, Path]) -
     assert np.array_equal(batch["anchor"].numpy(), dataset.store.read(0, 2000)[position])
     with pytest.raises(IndexError, match="use 0 to 1999"):
         dataset.recorded([2000])
-    with pytest.raises(TypeError, match="whole numbers"):
+    with pytest.raises(TypeError, match="use integers"):
         dataset.recorded(np.ones(3, bool))
 
 

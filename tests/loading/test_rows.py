@@ -174,8 +174,8 @@ def test_draws_are_even_and_differ_between_keys() -> None:
         ({"tau_hours": (0.5, float("nan"))}, "tau_hours"),
         ({"positive": "daughter"}, "track_or_view, track, view"),
         ({"augment": EXACT}, "pair cells with themselves"),
-        ({"seed": -1}, "seed=-1"),
-        ({"seed": "a"}, "seed='a' is out of range; it is a whole number >= 0"),
+        ({"seed": -1}, "seed must be an integer >= 0, got -1"),
+        ({"seed": "a"}, "seed must be an integer >= 0, got 'a'"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:

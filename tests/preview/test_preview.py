@@ -117,7 +117,8 @@ def test_an_epoch_may_be_cut_as_lightning_cuts_it(limit: float | None, steps: in
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"batches": 0}, "batches=0"), ({"limit": 0}, "limit_train_batches=0 of 30")]
+    ("options", "message"),
+    [({"batches": 0}, "batches must be an integer >= 1, got 0"), ({"limit": 0}, "limit_train_batches=0 of 30")],
 )
 def test_a_survey_of_nothing_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

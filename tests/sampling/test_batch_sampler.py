@@ -30,16 +30,16 @@ HELD_OUT = "^validation batches, drawn from 100 held-out cells: "
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ExperimentAware(leaky=1.0), r"leaky=1.0 is out of range"),
-        (lambda: ExperimentAware(leaky=-0.1), r"leaky=-0.1 is out of range"),
-        (lambda: ExperimentAware(leaky=float("nan")), r"leaky=nan is out of range"),
-        (lambda: ExperimentAware(leaky="0.1"), r"leaky='0.1' is out of range"),  # type: ignore[arg-type]
+        (lambda: ExperimentAware(leaky=1.0), r"leaky must be a number in .*; got 1.0"),
+        (lambda: ExperimentAware(leaky=-0.1), r"leaky must be a number in .*; got -0.1"),
+        (lambda: ExperimentAware(leaky=float("nan")), r"leaky must be a number in .*; got nan"),
+        (lambda: ExperimentAware(leaky="0.1"), r"leaky must be a number in .*; got '0.1'"),  # type: ignore[arg-type]
         (lambda: ExperimentAware(weights="even"), r"weights='even' is not a choice"),  # type: ignore[arg-type]
         (lambda: ConditionBalanced(ratio=[1, 2]), r"ratio=\[1, 2\] is not a choice"),  # type: ignore[arg-type]
-        (lambda: TemporallyEnriched(window_hours=-1), r"window_hours=-1 is out of range"),
-        (lambda: TemporallyEnriched(window_hours=float("inf")), r"window_hours=inf is out of range"),
-        (lambda: TemporallyEnriched(window_hours="2"), r"window_hours='2' is not a number"),  # type: ignore[arg-type]
-        (lambda: TemporallyEnriched(global_fraction=1.2), r"global_fraction=1.2 is out of range"),
+        (lambda: TemporallyEnriched(window_hours=-1), r"window_hours must be .* >= 0, got -1"),
+        (lambda: TemporallyEnriched(window_hours=float("inf")), r"window_hours must be .* >= 0, got inf"),
+        (lambda: TemporallyEnriched(window_hours="2"), r"window_hours must be a number of hours, got '2'"),  # type: ignore[arg-type]
+        (lambda: TemporallyEnriched(global_fraction=1.2), r"global_fraction must be a number in .*; got 1.2"),
     ],
 )
 def test_axes_refuse_bad_values(make: object, message: str) -> None:
@@ -107,16 +107,19 @@ def test_no_hours() -> None:
     ("options", "message"),
     [
         ({"batch_size": 101}, r"a batch of 101 cells is larger than .* 100 of 100"),
-        ({"batch_size": 0}, r"batch_size=0 is out of range"),
-        ({"batch_size": 2.5}, r"batch_size=2.5 is out of range"),
+        ({"batch_size": 0}, r"batch_size must be an integer >= \d, got 0"),
+        ({"batch_size": 2.5}, r"batch_size must be an integer >= \d, got 2.5"),
         ({"batch_size": 60, "world_size": 2, "scope": "global"}, r"a batch of 120 cells is larger"),
         ({"batch_size": 60, "world_size": 2}, r"fill 1 batch of .* fewer than world_size=2"),
         ({"batch_size": 10, "rank": 2, "world_size": 2}, r"rank=2 does not exist"),
-        ({"batch_size": 10, "world_size": 0}, r"world_size=0 is out of range"),
-        ({"batch_size": 10, "seed": -1}, r"seed=-1 is out of range"),
-        ({"batch_size": 10, "seed": 2**64}, r"seed=18446744073709551616 is out of range"),
-        ({"batch_size": 10, "num_batches": 0}, r"num_batches=0 is out of range"),
-        ({"batch_size": 10, "num_batches": "covr"}, r"num_batches='covr' is not a choice; .* 'cover', or null"),
+        ({"batch_size": 10, "world_size": 0}, r"world_size must be an integer >= \d, got 0"),
+        ({"batch_size": 10, "seed": -1}, r"seed must be an integer >= \d, got -1"),
+        ({"batch_size": 10, "seed": 2**64}, r"seed must be an integer below 2\*\*64, got 18446744073709551616"),
+        ({"batch_size": 10, "num_batches": 0}, r"num_batches must be an integer >= \d, got 0"),
+        (
+            {"batch_size": 10, "num_batches": "covr"},
+            r"num_batches must be an integer >= 1, 'cover', or null .*; got 'covr'",
+        ),
         ({"batch_size": 10, "scope": "node"}, r"scope='node' is not a choice"),
     ],
 )

@@ -757,7 +757,7 @@ def test_the_loader_of_annbatch_delivers_a_short_last_batch(tmp_path: Path, is_s
     ("options", "said"),
     [
         ({"batch_size": 300}, ["300 cells", "preload_nchunks=16 ", "16 rows", "batch_sampler.preload_nchunks=19"]),
-        ({"chunk_size": 0}, ["chunk_size=0"]),
+        ({"chunk_size": 0}, ["chunk_size must be an integer >= 1, got 0"]),
         ({"num_batches": "cover"}, ["num_batches='cover'"]),
         ({"num_batches": "covr"}, ["num_batches='covr'", "null"]),
         ({"scope": "global"}, ["scope='global'", "rank"]),

@@ -140,6 +140,18 @@ def test_what_an_epoch_cannot_hold_is_said() -> None:
     assert s.warnings[-1].startswith("1 of 50 strata are asked less than one cell an epoch")
 
 
+@pytest.mark.parametrize(("num_batches", "said"), [(1, True), (2, False), ("cover", False)])
+@pytest.mark.parametrize("options", [{"world_size": 2}, {"world_size": 2, "scope": "global"}])
+def test_what_an_epoch_of_a_given_length_cannot_hold_is_said(
+    num_batches: Any, said: bool, options: dict[str, Any]
+) -> None:
+    cells = CellTable.from_frame(pd.DataFrame({"experiment": 0, "condition": [*range(50)] * 4}))
+    s = sampler(cells, {"c": ConditionBalanced()}, 15, num_batches=num_batches, **options)
+    assert (
+        any("50 of 50 strata are asked less than one cell an epoch, 0.6 at least" in one for one in s.warnings) == said
+    )
+
+
 @pytest.mark.parametrize(("leaky", "batch_size", "mean"), [(0.02, 16, 0.32), (0.02, 30, 0.6), (0.1, 25, 2.5)])
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_fractional_leak_comes_true_on_average(leaky: float, batch_size: int, mean: float, shared: bool) -> None:

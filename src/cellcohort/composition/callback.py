@@ -17,6 +17,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from cellcohort.composition.log import CompositionLog
 from cellcohort.composition.meter import StepMeter
+from cellcohort.messages import whole_number
 from cellcohort.sampling.protocol import Sampler
 
 MOST_PENDING = 100  # batches pending at most, where the trainer logs less often
@@ -64,9 +65,8 @@ class CompositionLogger(lightning.Callback):
     """
 
     def __init__(self, sampler: Sampler, run_dir: str | os.PathLike[str], every_n_steps: int = 1) -> None:
-        if every_n_steps < 1:
-            raise ValueError(f"every_n_steps={every_n_steps} is out of range; use 1 to log every step.")
-        self._sampler, self._run_dir, self._every = sampler, run_dir, every_n_steps
+        self._sampler, self._run_dir = sampler, run_dir
+        self._every = whole_number("every_n_steps", every_n_steps, 1)
         self._last: tuple[int, int] | None = None
         self._pending: list[tuple[int, int, int, torch.Tensor]] = []
         self._steps: StepMeter | None = None

@@ -113,12 +113,14 @@ class BatchSampler:
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.seed = whole_number("seed", seed, 0)
         if self.seed >= 2**64:
-            raise ValueError(f"seed={seed} is out of range; it is a whole number below 2**64.")
+            raise ValueError(f"seed must be an integer below 2**64, got {seed}.")
         self.epoch, self._first, self._fresh = 0, 0, True
         self._reached: tuple[int, int] | None = None  # epoch and next step of the pass that goes on
         if isinstance(num_batches, str) and num_batches != "cover":
-            choices = "a whole number >= 1, 'cover', or null (None), which is as many as the cells fill"
-            raise ValueError(f"num_batches={num_batches!r} is not a choice; use {choices}.")
+            raise ValueError(
+                "num_batches must be an integer >= 1, 'cover', or null (None), which is as many as the cells fill; "
+                f"got {num_batches!r}."
+            )
         self._per_epoch = num_batches if num_batches in (None, "cover") else whole_number("num_batches", num_batches, 1)
         whole_number("world_size", world_size, 1)
         if fixed:  # few cells are held out of few
@@ -154,9 +156,9 @@ class BatchSampler:
         self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
 
     def _shortfalls(self) -> tuple[str, ...]:
-        plan, rare = self._picker.plan, ""
-        if self._per_epoch is None:
-            rare = plan.rare(plan.n_batches)
+        plan = self._picker.plan
+        per_step = 1 if self.scope == "global" else self.world_size
+        rare = plan.rare(plan.n_batches if self._per_epoch is None else self.num_batches * per_step)
         return (*self._picker.warnings, rare) if rare else self._picker.warnings
 
     def for_rank(self, rank: int, world_size: int) -> Self:

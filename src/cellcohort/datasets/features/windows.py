@@ -168,7 +168,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
         Raises
         ------
         IndexError, TypeError
-            A position is not in 0..len-1, or not a whole number.
+            A position is not in 0..len-1, or not an integer.
         """
         epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
         position = checked_positions(positions, len(self))

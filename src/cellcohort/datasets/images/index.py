@@ -97,7 +97,7 @@ def make_index(
     """
     if len(patch) != 3 or not all(isinstance(n, int | np.integer) and n >= 1 for n in patch):
         raise ValueError(
-            f"patch={list(patch)} must be the slices, lines and columns of a patch, whole numbers such as [1, 64, 64]."
+            f"patch={list(patch)} must be the slices, lines and columns of a patch, integers such as [1, 64, 64]."
         )
     for name, value, choices in (
         ("border", border, get_args(Border)),

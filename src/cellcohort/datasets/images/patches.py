@@ -190,7 +190,7 @@ class Patches(Dataset[dict[str, Any]]):
         Raises
         ------
         IndexError, TypeError
-            A position is not in 0..len-1, or not a whole number.
+            A position is not in 0..len-1, or not an integer.
         ReadError
             An image cannot be read.
         """

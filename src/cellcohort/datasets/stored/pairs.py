@@ -27,7 +27,7 @@ class Pairs:
     Raises
     ------
     ValueError
-        The times are out of order or not finite, or the seed is no whole number from 0.
+        The times are out of order or not finite, or the seed is no integer >= 0.
     """
 
     def __init__(self, codes: np.ndarray, hours: np.ndarray, tau_hours: Sequence[float], seed: int) -> None:

@@ -194,7 +194,7 @@ def check_fraction(option: str, value: Any, *, one_allowed: bool) -> float:
     """Return `value` as float if it lies in [0, 1] (or [0, 1)), else raise ValueError."""
     if not (_is_number(value) and 0 <= value <= 1 and (one_allowed or value < 1)):
         allowed = "[0, 1]" if one_allowed else "[0, 1)"
-        raise ValueError(f"{option}={value!r} is out of range; it is a share of the batch, a number in {allowed}.")
+        raise ValueError(f"{option} must be a number in {allowed}, a share of the batch; got {value!r}.")
     return float(value)
 
 

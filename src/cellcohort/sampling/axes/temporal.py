@@ -35,9 +35,9 @@ class TemporallyEnriched(WindowAxis):
     def __init__(self, window_hours: float = 2.0, global_fraction: float = 0.3, column: str = "hours") -> None:
         numeric: Any = window_hours
         if isinstance(numeric, bool) or not isinstance(numeric, (int, float, np.number)):
-            raise ValueError(f"window_hours={window_hours!r} is not a number of hours.")
+            raise ValueError(f"window_hours must be a number of hours, got {window_hours!r}.")
         if not (np.isfinite(window_hours) and window_hours >= 0):
-            raise ValueError(f"window_hours={window_hours!r} is out of range; it is a finite number of hours >= 0.")
+            raise ValueError(f"window_hours must be a finite number of hours >= 0, got {window_hours!r}.")
         self.window_hours = float(window_hours)
         self.global_fraction = check_fraction("global_fraction", global_fraction, one_allowed=True)
         self.column: str = column

@@ -25,7 +25,7 @@ class TrackCapped(CapAxis):
     Raises
     ------
     ValueError
-        `max_cells` is no whole number >= 1, or (by the sampler) the table has no such column.
+        `max_cells` is no integer >= 1, or (by the sampler) the table has no such column.
 
     Notes
     -----
