@@ -32,6 +32,7 @@ from cellcohort.comparison import (
     remarks,
     terminal,
 )
+from cellcohort.comparison.text import interval
 from cellcohort.evaluation.scores_file import read_scores, write_scores
 from sweep import AXES, make_run, make_sweep
 
@@ -328,6 +329,11 @@ def test_labels_with_markup_are_shown_as_they_are(tmp_path: Path) -> None:
     assert r"a\|b \<script\>x\</script\> \[u\](v) \*c\* (higher is better)" in lines[2]
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 9 for line in lines[:5])
     assert lines[-1] == r"- left out: \`x\` \<b\>"
+
+
+def test_a_zero_has_no_sign() -> None:
+    assert interval(-0.001, -0.2, 0.4) == "0.00 [-0.20, 0.40]"
+    assert interval(-0.001, -0.2, 0.4, "+") == "+0.00 [-0.20, +0.40]"
 
 
 def test_fewer_than_three_seeds_are_points(tmp_path: Path) -> None:

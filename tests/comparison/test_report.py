@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from cellcohort.comparison import arms_of, compare, read_runs, remarks
 from cellcohort.comparison.composition import held
 from cellcohort.comparison.figures import pictures, save
 from cellcohort.comparison.maps import MOST_CELLS, principal_components, some_cells
-from cellcohort.comparison.plots import map_plot, measured, score_plot
+from cellcohort.comparison.plots import map_plot, measured, overview_plot, score_plot
 from cellcohort.comparison.report import report, verdicts
 from sweep import AXES, make_run, make_sweep
 
@@ -186,6 +187,32 @@ def test_of_many_labels_the_most_frequent_are_told_apart() -> None:
     assert told[0] == "16 others" and set(told[1:]) == {f"plate {number}" for number in range(24)}
 
 
+def overview_rows(names: list[str], verdicts: list[str], differences: list[float]) -> pd.DataFrame:
+    rows = pd.DataFrame({"strategy": names, "verdict": verdicts, "difference": differences})
+    low, high = rows["difference"] - 0.01, rows["difference"] + 0.01
+    same = {"score": "probe", "representation": "model", "higher_is_better": True}
+    return rows.assign(difference_low=low, difference_high=high, **same)
+
+
+def test_the_overview_shows_the_size_of_differences_that_are_told_apart_alone() -> None:
+    names, found = ["a", "b", "c", "d"], ["better", "worse", "not told apart", ""]
+    figure = overview_plot(overview_rows(names, found, [0.4, -0.1, 0.39, -0.0001]), "random")
+    assert figure is not None
+    size = [line.get_markersize() for line in figure.axes[0].lines]
+    assert size[0] > size[1] > size[2] == size[3]
+    assert [line.get_marker() for line in figure.axes[0].lines] == ["^", "v", "o", "."]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["+0.400", "-0.100", "+0.390", "+0.000"]
+
+
+def test_the_names_of_the_overview_do_not_overlap() -> None:
+    names = ["condition", "condition-experiment-temporal", "experiment_aware leaky=0.05", "track_capped max_cells=10"]
+    figure = overview_plot(overview_rows(names, [""] * 4, [0.1] * 4), "random")
+    assert figure is not None
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
 def test_pictures_have_file_names_of_their_own(tmp_path: Path) -> None:
     arms = arms_of(read_runs([make_sweep(tmp_path / "sweep", EFFECTS)])[0])
     drawn = pictures(arms, compare(arms), held(arms), "random", with_umap=False)
@@ -205,6 +232,9 @@ def test_a_browser_shows_it_all_and_asks_for_nothing(written: Path, tmp_path: Pa
         assert "▲ better" in page.see("document.querySelector('#scores table').innerText")
         assert page.see("document.documentElement.scrollWidth") <= width  # only tables scroll sideways
         assert page.see("Math.min(...[...document.images].map(image => image.clientWidth))") >= 300
+        assert page.see("document.querySelector('.overview img').clientWidth") >= 400, (
+            "it scrolls before it is too small"
+        )
         assert page.complaints() == []
         asked = [address for address in page.requests() if not address.startswith("data:")]
         assert asked == [written.as_uri()]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from cellcohort.comparison.runs import FinishedRun
 from cellcohort.comparison.statistics import estimate
-from cellcohort.comparison.table import BETTER, UNTESTABLE, WORSE, Arm, rows_of
+from cellcohort.comparison.table import BETTER, OPEN, WORSE, Arm, rows_of
 from cellcohort.evaluation.scores_file import score_range
 
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C7A00")
@@ -24,9 +24,9 @@ LINES = ("-", "--", "-.", ":")
 VERDICTS = {  # shape, edge, face
     BETTER: ("^", "#0072B2", "#0072B2"),
     WORSE: ("v", "#D55E00", "#D55E00"),
-    UNTESTABLE: (".", "#444444", "#444444"),
+    OPEN: ("o", "#444444", "white"),
 }
-OPEN = ("o", "#444444", "white")
+UNTESTED = (".", "#444444", "#444444")
 REFERENCE_MARK, BASELINE = ("D", "#000000", "#000000"), ("x", "#666666", "#666666")
 MOST_LABELS = 24
 MOST_SHARES = 16
@@ -75,7 +75,7 @@ def score_plot(rows: pd.DataFrame, reference: str) -> Figure:
 def _marks(axes: Any, rows: pd.DataFrame, columns: tuple[str, str, str]) -> None:
     for y, row in enumerate(rows_of(rows)):
         centre, low, high = (getattr(row, column) for column in columns)
-        shape, edge, face = VERDICTS.get(str(row.verdict), OPEN)
+        shape, edge, face = VERDICTS.get(str(row.verdict), UNTESTED)
         if row.representation != "model":
             shape, edge, face = BASELINE
         elif row.strategy == row.reference:
@@ -98,25 +98,27 @@ def _marks(axes: Any, rows: pd.DataFrame, columns: tuple[str, str, str]) -> None
 def overview_plot(table: pd.DataFrame, reference: str) -> Figure | None:
     """Strategies against scores: the sign and size of each difference from the reference, and whether it is told apart.
 
-    Triangles are differences that are told apart, up for better; open circles are not. The area is the size of the
-    difference relative to the largest one of the same score. None where nothing was compared.
+    Triangles are differences that are told apart, up for better; their area is the size of the difference relative to
+    the largest of them in the same score. All others are small circles, or dots where nothing was tested, whatever
+    their size, which the number gives. None where nothing was compared.
     """
     rows = table[(table["representation"] == "model") & table["difference"].notna()]
     if rows.empty:
         return None
     scores, strategies = list(dict.fromkeys(rows["score"])), list(dict.fromkeys(rows["strategy"]))
-    names = list(map(_in_lines, strategies))
-    width = max(WIDTH, 1.9 + 0.95 * len(strategies))
-    tall = 0.34 * len(scores) + 0.3 + 0.14 * max(name.count("\n") + 1 for name in names)
+    names = [_in_lines(name, 16) for name in strategies]
+    width = max(WIDTH, 1.9 + 1.15 * len(strategies))
+    tall = 0.34 * len(scores) + 0.3 + 0.16 * max(name.count("\n") + 1 for name in names)
     figure = Figure(figsize=(width, tall + 0.5), layout="constrained")
     axes = figure.subplots()
-    largest = rows["difference"].abs().groupby(rows["score"]).max()
+    apart = rows[rows["verdict"].isin((BETTER, WORSE))]
+    largest = apart["difference"].abs().groupby(apart["score"]).max()
     for row in rows_of(rows):
-        shape, edge, face = VERDICTS.get(str(row.verdict), OPEN)
+        shape, edge, face = VERDICTS.get(str(row.verdict), UNTESTED)
         x, y = strategies.index(row.strategy), scores.index(row.score)
-        size = 2 + 8 * np.sqrt(abs(row.difference) / largest[row.score]) if largest[row.score] > 0 else 2
-        axes.plot(x - 0.3, y, marker=shape, color=edge, markerfacecolor=face, markersize=size, linestyle="none")
         called = row.verdict in (BETTER, WORSE)
+        size = 5 + 6 * np.sqrt(abs(row.difference) / largest[row.score]) if called else 4
+        axes.plot(x - 0.3, y, marker=shape, color=edge, markerfacecolor=face, markersize=size, linestyle="none")
         axes.text(
             x - 0.12,
             y,
@@ -127,14 +129,15 @@ def overview_plot(table: pd.DataFrame, reference: str) -> Figure | None:
             fontweight="bold" if called else "normal",
         )
     axes.set(xlim=(-0.5, len(strategies) - 0.4), ylim=(len(scores) - 0.5, -0.5))
-    axes.set_xticks(range(len(strategies)), names)
+    axes.set_xticks(range(len(strategies)), names, fontsize=8)
     axes.xaxis.tick_top()
     arrows = ["↑" if rows.loc[rows["score"] == score, "higher_is_better"].iloc[0] else "↓" for score in scores]
     axes.set_yticks(range(len(scores)), [f"{score} {arrow}" for score, arrow in zip(scores, arrows, strict=True)])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.hlines(np.arange(len(scores) - 1) + 0.5, -0.5, len(strategies) - 0.4, color="#dddddd", linewidth=0.6)
-    figure.supxlabel(f"minus {reference}: ▲ better, ▼ worse, ○ not told apart; ↑ higher is better, ↓ lower", fontsize=8)
+    marks = "▲ better, ▼ worse, ○ not told apart, · not tested"
+    figure.supxlabel(_in_lines(f"minus {reference}: {marks}; ↑ higher is better, ↓ lower", 60), fontsize=8)
     return figure
 
 
@@ -142,7 +145,7 @@ def _difference(row: Any) -> str:
     """Return a difference, to the digit that its interval makes sense of."""
     width = row.difference_high - row.difference_low
     digits = int(np.clip(1 - np.floor(np.log10(width)), 0, 6)) if width > 0 else 3
-    return f"{row.difference:+.{digits}f}"
+    return f"{row.difference:+z.{digits}f}"
 
 
 def composition_plot(rows: pd.DataFrame, name: str) -> Figure | None:
@@ -162,7 +165,7 @@ def composition_plot(rows: pd.DataFrame, name: str) -> Figure | None:
     axes.set_yticks(range(len(labels)), labels)
     axes.set(xlim=(0, 1), ylim=(len(labels) - 0.5, -0.5))
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
-    axes.set_title(_in_lines(f"{name}: ● held, least to most; | asked", 54), loc="left")
+    figure.suptitle(_in_lines(f"{name}: ● held, least to most; | asked", 54), x=0, ha="left", fontsize=10)
     return figure
 
 

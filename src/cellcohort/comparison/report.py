@@ -51,7 +51,7 @@ def report(
     str
         The HTML document.
     """
-    by_group: dict[str, list[dict[str, str]]] = {}
+    by_group: dict[str, list[dict[str, Any]]] = {}
     for picture in pictures:
         by_group.setdefault(picture.group, []).append(_shown(picture))
     groups = {key: words for key, words in GROUPS.items() if key in by_group}
@@ -116,7 +116,7 @@ def _about(arms: Sequence[Arm]) -> list[str]:
     return [f"{several(len(runs), 'run')} of {several(len(arms), 'strategy', 'strategies')}, {steps} each."]
 
 
-def _shown(picture: Picture) -> dict[str, str]:
+def _shown(picture: Picture) -> dict[str, Any]:
     """Return a picture as data: lines as SVG, which stays sharp; maps of many cells as PNG, which stays small."""
     kind, mime = ("png", "png") if picture.group == "maps" else ("svg", "svg+xml")
     file = io.BytesIO()
@@ -124,7 +124,8 @@ def _shown(picture: Picture) -> dict[str, str]:
         picture.figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
     data = base64.b64encode(file.getvalue()).decode()
     meaning = MEANINGS.get(picture.name, "") if picture.group == "scores" else ""
-    return {"words": picture.words, "source": f"data:image/{mime};base64,{data}", "meaning": meaning}
+    width = 6 * picture.figure.get_figwidth()  # in rem, at which its text is as large as that of the page
+    return {"words": picture.words, "source": f"data:image/{mime};base64,{data}", "meaning": meaning, "width": width}
 
 
 def _scores(score: str, rows: pd.DataFrame) -> dict[str, Any]:
@@ -136,7 +137,7 @@ def _scores(score: str, rows: pd.DataFrame) -> dict[str, Any]:
     return {"caption": f"{score} ({better(rows)})", "rows": lines, "notes": notes(rows)}
 
 
-def _arm(arm: Arm, rows: pd.DataFrame, table: pd.DataFrame, picture: dict[str, str] | None) -> dict[str, Any]:
+def _arm(arm: Arm, rows: pd.DataFrame, table: pd.DataFrame, picture: dict[str, Any] | None) -> dict[str, Any]:
     lines = [
         (str(row.quantity), _share(row.asked), _share(row.held), f"{_share(row.least)} to {_share(row.most)}")
         for row in rows_of(rows)

@@ -168,8 +168,9 @@ def interval(mean: float, low: float, high: float, sign: str = "") -> str:
     if np.isnan(mean):
         return "-"
     digits = 3 if np.isnan(low) or high == low else int(np.clip(1 - np.floor(np.log10(high - low)), 0, 6))
-    ends = "" if np.isnan(low) else f" [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
-    return f"{mean:{sign}.{digits}f}{ends}"
+    form = f"{sign}z.{digits}f"  # z: no -0.00
+    ends = "" if np.isnan(low) else f" [{low:{form}}, {high:{form}}]"
+    return f"{mean:{form}}{ends}"
 
 
 def head(reference: str) -> tuple[str, ...]:
