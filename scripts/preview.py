@@ -17,7 +17,7 @@ from cellcohort.sampling import ShortfallWarning
 
 @hydra.main(config_path="../conf", config_name="preview", version_base="1.3")
 def main(config: DictConfig) -> None:
-    with Run(config, used=("data", "split", "sampler", "batch_sampler")) as run:
+    with Run(config, used=("data", "pairs", "split", "sampler", "batch_sampler")) as run:
         if run.world_size > 1:
             raise ValueError(f"a preview is one process; instead of torchrun, say world_size={run.world_size}.")
 
@@ -42,7 +42,7 @@ def main(config: DictConfig) -> None:
         if "patch" in config.data:
             from cellcohort.preview.contact_sheet import sheet  # here, since tables need no torch
 
-            training, _ = instantiate(config.split, instantiate(config.data).dataset())
+            training, _ = instantiate(config.split, instantiate(config.data).dataset(instantiate(config.pairs)))
             steps = range(min(2, len(sampler)))
             sheet(training, sampler, steps, config.module.seed).savefig(run.directory / "sheet.png")
 

@@ -16,8 +16,9 @@ from cellcohort.runtime.run import Run
 @hydra.main(config_path="../conf", config_name="train", version_base="1.3")
 def main(config: DictConfig) -> None:
     with Run(config) as run:
-        # cells
-        training, validation = instantiate(config.split, instantiate(config.data).dataset())
+        # cells and their pairs
+        pairs = instantiate(config.pairs)
+        training, validation = instantiate(config.split, instantiate(config.data).dataset(pairs))
 
         # sampling
         place = {"rank": run.rank, "world_size": run.world_size}

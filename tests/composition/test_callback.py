@@ -20,6 +20,7 @@ from cellcohort.cells import CellTable
 from cellcohort.composition.callback import CompositionLogger
 from cellcohort.composition.log import read_composition
 from cellcohort.composition.meter import describe
+from cellcohort.datasets.partners import PairRule, Partners
 from cellcohort.loading.rows import make_loader
 from cellcohort.sampling import BatchSampler, ConditionBalanced, ExperimentAware, TemporallyEnriched
 
@@ -147,6 +148,53 @@ def test_every_step_is_logged_at_the_same_keys_and_kept_whole(tmp_path: Path) ->
             line[own].to_dict()
         )
     assert any("val/loss" in row for row in history) and any("train/loss" in row for row in history)
+
+
+class Pairs(Windows):
+    """Cells with a partner each by a rule, the first cell of a batch with none."""
+
+    pair_rule = PairRule(same="condition", different="experiment")
+
+    def __getitems__(self, positions: Any) -> dict[str, Any]:
+        batch = super().__getitems__(positions)
+        at = batch["meta"]["position"].numpy()
+        partner = Partners(self.cells, self.pair_rule).draw(at, at, positions.epoch)
+        batch["meta"]["partner"] = torch.from_numpy(np.where(np.arange(len(at)) == 0, at, partner))
+        return batch
+
+
+def test_what_pairs_cross_is_logged_where_a_rule_makes_them(tmp_path: Path) -> None:
+    data = Pairs()
+    sampler = make_sampler(data)
+    fit(tmp_path, sampler, data, [CSVLogger(tmp_path, name=None, version="")])
+    kept = read_composition(tmp_path)
+    names = ["pairs/second_views", "pairs/across_experiment", "pairs/across_condition", "pairs/hours"]
+    assert (kept["pairs/second_views"] == 1 / 16).all()
+    assert (kept["pairs/across_experiment"] == 1).all() and (kept["pairs/across_condition"] == 0).all()
+    at = sampler.batch(1, 2)
+    partner = Partners(data.cells, data.pair_rule).draw(at, at, 1)
+    hours = data.cells.hours
+    row = kept[(kept["epoch"] == 1) & (kept["step"] == 2)]
+    assert np.allclose(row["pairs/hours"], np.abs(hours[at] - hours[partner])[1:].mean())
+    table = pd.read_csv(tmp_path / "metrics.csv")
+    assert {f"composition/global/{name}" for name in names} <= set(table)
+    assert not [name for name in read_composition_of_no_rule(tmp_path / "bare") if name.startswith("pairs/")]
+
+
+def read_composition_of_no_rule(folder: Path) -> list[str]:
+    folder.mkdir()
+    fit(folder, make_sampler(Windows()), Windows())
+    return list(map(str, read_composition(folder)))
+
+
+def test_pairs_of_another_rank_are_not_known(tmp_path: Path) -> None:
+    data = Pairs()
+    sampler = make_sampler(data, world_size=2)
+    fit(tmp_path, sampler, data, [CSVLogger(tmp_path, name=None, version="")])
+    kept = read_composition(tmp_path).set_index("rank")["pairs/second_views"]
+    assert (kept[0] == 1 / 16).all() and kept[1].isna().all() and kept[-1].isna().all()
+    logged = [name for name in pd.read_csv(tmp_path / "metrics.csv") if "pairs/" in name]
+    assert logged and all(name.startswith("composition/rank0/pairs/") for name in logged)
 
 
 def test_the_file_says_how_the_batches_were_made(tmp_path: Path) -> None:

@@ -16,13 +16,16 @@ from hydra.utils import instantiate
 
 from cellcohort.augment.expression import ExpressionViews
 from cellcohort.cells import CellTable
-from cellcohort.data.anndata import load_anndata
+from cellcohort.data.anndata import AnnData, load_anndata
+from cellcohort.datasets.partners import PairRule
 from cellcohort.datasets.protocol import LabelledCells
+from cellcohort.datasets.split import split
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.datasets.stored.pairs import Pairs
 from cellcohort.datasets.stored.store import Store
 from cellcohort.preview import Survey, TrainingCells, cover, findings, report, survey, training_cells
 from cellcohort.preview.checks.balance import with_chunk_windows
+from cellcohort.preview.checks.positives import second_views
 from cellcohort.preview.checks.row_reads import BATCHES, row_reading
 from cellcohort.sampling import (
     BatchSampler,
@@ -360,3 +363,58 @@ def test_a_store_without_tracks_is_previewed_as_it_is_divided(stores: dict[str, 
     assert of.store is not None and of.columns["hours"] == "hours" and of.n_all == 9000
     assert f"{9000 - len(of.cells):,} of 9,000 cells are held out" in of.held_out_line()
     assert "whole chunks of the store (no track is named" in of.held_out_line()
+
+
+# pairs by a rule
+
+
+def paired(rule: PairRule, sampler: Any = BatchSampler, **options: Any) -> Survey:
+    frame = cells(600).obs.reset_index(drop=True)
+    frame.loc[:99, "condition"] = "drug"
+    frame["alone"] = np.where(np.arange(600) < 90, np.arange(600), -1)  # labels of their own for 90 cells
+    whole = LabelledCells(CellTable.from_frame(frame, hours="hours", track="track"), "track", rule)
+    training, validation = split(whole, fraction=0.2)
+    n_copies = 600 - len(training) - len(validation) - training.n_left_out - validation.n_left_out
+    of = TrainingCells(training, 600, "track", {}, n_copies)
+    assert f"{len(validation) + validation.n_left_out} of 600 cells are held out" in of.held_out_line()
+    return survey(sampler(training.cells, {}, batch_size=32, **options), 40, source=of)
+
+
+def test_the_rule_of_pairs_is_described_with_what_its_pairs_cross() -> None:
+    of = paired(PairRule(same="condition", different="experiment", hours_at_most=4))
+    text = text_of(of)
+    assert "PAIRS A positive has the same condition, another experiment and at most 4 hours between them." in text
+    assert (
+        "Every cell of the training part has such a partner there. Of the pairs of the first batches 100.0 % cross "
+        in text
+    )
+    assert "experiments and 0.0 % cross conditions." in text and "no partner" not in text
+    assert "PAIRS" not in text_of(paired(PairRule()))
+
+
+@pytest.mark.parametrize("missing", ["view", "leave_out"])
+def test_cells_without_a_partner_are_counted_with_what_is_done_about_them(missing: Any) -> None:
+    of = paired(PairRule(same="alone", missing=missing))
+    assert of.source is not None
+    alone = int((of.source.cells.column("alone").codes > 0).sum()) or of.source.dataset.n_left_out
+    assert alone > 60
+    if missing == "leave_out":
+        assert of.source.dataset.n_left_out == alone
+        assert f"{alone} cells of the training part have no such partner there and are left out" in text_of(of)
+        assert not [one for one in findings(of) if "no partner" in one.problem]
+    else:
+        assert f"{alone} cells ({alone / len(of.source.cells):.1%})".replace("%", " %") in text_of(of)
+        assert found(of, "no partner").typed == "pairs.missing=leave_out"
+
+
+def test_partners_that_are_not_in_the_chunk_window_are_a_finding(stores: dict[str, Store]) -> None:
+    rule = PairRule(same="condition", different="experiment")
+    whole = AnnData(stores["two"].path, HOURS).dataset(rule)
+    axes = {"e": ExperimentAware()}
+    sampler = ChunkedBatchSampler(whole.cells, axes, 32, 16, 8, num_batches=20)
+    of = survey(sampler, 20, source=origin(whole))
+    shares = second_views(of)
+    assert shares is not None and shares[0] == 1.0 and shares[1] == 0.0, "a window holds one experiment"
+    assert "a cell with the same condition and another experiment: it is not in their chunk window" in text_of(of)
+    mixed = survey(ChunkedBatchSampler(whole.cells, {}, 32, 16, 64, num_batches=20), 20, source=origin(whole))
+    assert second_views(mixed) == (0.0, 0.0)

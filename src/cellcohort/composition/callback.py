@@ -17,6 +17,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from cellcohort.composition.log import CompositionLog
 from cellcohort.composition.meter import StepMeter
+from cellcohort.composition.metrics import PairMetrics
 from cellcohort.messages import whole_number
 from cellcohort.sampling.protocol import Sampler
 
@@ -68,7 +69,8 @@ class CompositionLogger(lightning.Callback):
         self._sampler, self._run_dir = sampler, run_dir
         self._every = whole_number("every_n_steps", every_n_steps, 1)
         self._last: tuple[int, int] | None = None
-        self._pending: list[tuple[int, int, int, torch.Tensor]] = []
+        self._pending: list[tuple[int, int, int, torch.Tensor, torch.Tensor | None]] = []
+        self._pairs: PairMetrics | None = None
         self._steps: StepMeter | None = None
         self._log: CompositionLog | None = None
         self._writer: ThreadPoolExecutor | None = None
@@ -80,7 +82,10 @@ class CompositionLogger(lightning.Callback):
         self._last, self._pending = None, []
         if trainer.global_rank == 0:
             self._steps = StepMeter(self._sampler)
-            self._log = CompositionLog(self._run_dir, self._steps.names, self._about(self._steps))
+            rule = getattr(getattr(trainer.train_dataloader, "dataset", None), "pair_rule", None)
+            self._pairs = None if rule is None else PairMetrics(self._sampler.cells, rule.columns)
+            self._names = (*self._steps.names, *(self._pairs.names if self._pairs else ()))
+            self._log = CompositionLog(self._run_dir, self._names, self._about(self._steps))
             self._keys = self._fixed_keys(self._steps)
             self._writer = ThreadPoolExecutor(1, "composition")
 
@@ -89,7 +94,7 @@ class CompositionLogger(lightning.Callback):
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Record which batch was delivered; raise if it is not the next one."""
-        epoch, step, delivered = _place_of(batch)
+        epoch, step, delivered, partners = _place_of(batch)
         if self._last is not None:
             last_epoch, last_step = self._last
             if not ((epoch, step) == (last_epoch, last_step + 1) or (epoch > last_epoch and step == 0)):
@@ -101,7 +106,7 @@ class CompositionLogger(lightning.Callback):
         if begins:
             self._log_pending(trainer)
         self._last = epoch, step
-        self._pending.append((epoch, step, trainer.global_step, delivered))
+        self._pending.append((epoch, step, trainer.global_step, delivered, partners))
         if begins or len(self._pending) >= MOST_PENDING:
             self._log_pending(trainer)
 
@@ -157,16 +162,18 @@ class CompositionLogger(lightning.Callback):
         pending, self._pending = self._pending, []
         if not pending:
             return
-        epoch, first, _, _ = pending[0]
+        epoch, first = pending[0][:2]
         if self._steps is None or self._log is None:
-            for _, step, _, delivered in pending:
+            for _, step, _, delivered, _ in pending:
                 self._check(epoch, step, delivered, self._sampler.batch(epoch, step))
             return
         positions = self._steps.positions(epoch, first, len(pending))
-        for chosen, (_, step, _, delivered) in zip(positions[:, self._sampler.rank], pending, strict=True):
+        for chosen, (_, step, _, delivered, _) in zip(positions[:, self._sampler.rank], pending, strict=True):
             self._check(epoch, step, delivered, chosen)
         numbers, groups = self._steps.measure(epoch, first, positions)
-        global_steps = [global_step for _, _, global_step, _ in pending]
+        if self._pairs is not None:
+            numbers = np.concatenate([numbers, self._of_pairs(self._pairs, pending)], axis=2)
+        global_steps = [global_step for _, _, global_step, _, _ in pending]
         self._log.add(epoch, first, global_steps, groups, numbers)
         rows: list[tuple[dict[str, float], int]] = []
         for values, global_step in zip(numbers, global_steps, strict=True):
@@ -180,6 +187,16 @@ class CompositionLogger(lightning.Callback):
         self._wait()
         if slow and self._writer is not None:
             self._writing = self._writer.submit(_log, slow, rows)
+
+    def _of_pairs(self, pairs: PairMetrics, pending: list[Any]) -> np.ndarray:
+        """Measure the pairs that this rank was delivered; those of other ranks are not known here."""
+        numbers = np.full((len(pending), self._sampler.world_size + 1, len(pairs.names)), np.nan)
+        for row, (_, _, _, delivered, partners) in zip(numbers, pending, strict=True):
+            if partners is not None:
+                row[self._sampler.rank] = pairs.measure(delivered.cpu().numpy(), partners.cpu().numpy())
+        if self._sampler.world_size == 1:
+            numbers[:, -1] = numbers[:, 0]
+        return numbers
 
     def _wait(self) -> None:
         """Wait for the logging thread and raise its error, if any."""
@@ -199,14 +216,14 @@ class CompositionLogger(lightning.Callback):
 
     def _fixed_keys(self, steps: StepMeter) -> dict[int, tuple[list[str], list[int]]]:
         """Return, for each logged row, its keys and the places of their numbers."""
-        places = [i for i, name in enumerate(steps.names) if name not in steps.meter.details]
+        names = self._names
+        places = [i for i, name in enumerate(names) if name not in steps.meter.details]
         rows = {-1: ("global", places)}
         if self._sampler.world_size > 1:
             joint = {"shortfall"} if self._sampler.scope == "global" else set()
-            rows[0] = ("rank0", [i for i in places if steps.names[i] not in {"coverage", *joint}])
-        return {
-            who: ([f"composition/{title}/{steps.names[i]}" for i in some], some) for who, (title, some) in rows.items()
-        }
+            rows[-1] = ("global", [i for i in places if not names[i].startswith("pairs/")])
+            rows[0] = ("rank0", [i for i in places if names[i] not in {"coverage", *joint}])
+        return {who: ([f"composition/{title}/{names[i]}" for i in some], some) for who, (title, some) in rows.items()}
 
     def _about(self, steps: StepMeter) -> dict[str, Any]:
         sampler = self._sampler
@@ -228,11 +245,11 @@ def _log(loggers: list[Logger], rows: list[tuple[dict[str, float], int]]) -> Non
             logger.log_metrics(row, step)
 
 
-def _place_of(batch: Any) -> tuple[int, int, torch.Tensor]:
-    """Return epoch, step and positions of a batch."""
+def _place_of(batch: Any) -> tuple[int, int, torch.Tensor, torch.Tensor | None]:
+    """Return epoch, step and positions of a batch, and those of its positives where a rule pairs cells."""
     try:
         meta = batch["meta"]
-        return int(meta["epoch"]), int(meta["step"]), meta["position"]
+        return int(meta["epoch"]), int(meta["step"]), meta["position"], meta.get("partner")
     except (KeyError, TypeError, IndexError) as error:
         raise RuntimeError(
             "the batches of the loader do not name their cells: batch['meta'] needs 'position', 'epoch' and 'step'. "

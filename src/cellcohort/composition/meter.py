@@ -23,6 +23,10 @@ alone, so they are the same for every batch of a run:
     Places filled by a cell that the batch holds already.
 ``same_track_pairs``
     Pairs of places filled by cells of one track, a repeated cell among them.
+``pairs/second_views``, ``pairs/across_<column>``, ``pairs/hours``
+    Where a rule pairs cells (``pairs.same`` and others): the share of anchors that are paired with themselves, the
+    share of the other pairs whose cells have different labels, and the mean time between the two, as the loader
+    delivered them; of rank 0 alone where there are several.
 
 The columns are those that an axis governs, and the experiment and condition of the table in any
 case. Only columns that an axis governs have ``asked`` and ``distance``.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numba import njit
 
-from cellcohort.cells import Column
+from cellcohort.cells import CellTable, Column
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.drawing.time_window import TOLERANCE
 
@@ -56,6 +56,36 @@ class Metric(Protocol):
     def measure(self, steps: Steps, out: np.ndarray) -> None:
         """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names), the global batch last."""
         ...
+
+
+class PairMetrics:
+    """What the pairs of a batch cross, where a rule makes them.
+
+    Parameters
+    ----------
+    cells : CellTable
+    columns : sequence of str
+        The columns of the rule; the experiment and the condition of the table are measured in any case.
+    """
+
+    def __init__(self, cells: CellTable, columns: Sequence[str]) -> None:
+        roles = [role for role in ("experiment", "condition") if cells.has(role)]
+        self._codes = {name: cells.column(name).codes for name in dict.fromkeys([*roles, *columns])}
+        self._hours = cells.hours
+        across = [f"pairs/across_{name}" for name in self._codes]
+        self.names = ("pairs/second_views", *across, *(["pairs/hours"] if cells.hours is not None else []))
+
+    def measure(self, positions: np.ndarray, partners: np.ndarray) -> list[float]:
+        """Return the numbers of one batch; NaN where all anchors are paired with themselves."""
+        other = partners != positions
+        if not other.any():
+            return [1.0, *[np.nan] * (len(self.names) - 1)]
+        one, two = positions[other], partners[other]
+        numbers = [1 - float(other.mean())]
+        numbers += [float((codes[one] != codes[two]).mean()) for codes in self._codes.values()]
+        if self._hours is not None:
+            numbers.append(float(np.abs(self._hours[one] - self._hours[two]).mean()))
+        return numbers
 
 
 class LabelMetrics:

@@ -14,6 +14,7 @@ import pandas as pd
 from cellcohort.augment import made
 from cellcohort.augment.expression import ExpressionViews
 from cellcohort.cells import CellTable, Name, names_of
+from cellcohort.datasets.partners import PairRule
 from cellcohort.datasets.protocol import Views
 from cellcohort.datasets.split import CHUNK
 from cellcohort.datasets.stored.cells import StoredCells
@@ -63,23 +64,30 @@ class AnnData:
     layer: str | None = None
     augment: Views | Mapping[str, Any] = ExpressionViews()  # noqa: RUF009  # frozen
 
-    def cells(self, also: Sequence[str] = ()) -> StoredCells:  # noqa: ARG002
+    def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> StoredCells:  # noqa: ARG002
         """Read the labels of the store; it has all columns of obs.
 
         Parameters
         ----------
         also : sequence of str
             Columns that are needed.
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
         FileNotFoundError, ValueError
             As :meth:`dataset`.
         """
-        return self.dataset()
+        return self.dataset(pairs)
 
-    def dataset(self) -> StoredCells:
+    def dataset(self, pairs: PairRule | None = None) -> StoredCells:
         """Read the labels of the store; its profiles are read batch by batch.
+
+        Parameters
+        ----------
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
@@ -94,7 +102,7 @@ class AnnData:
                 f"{self.path} holds inputs of shape {store.shape}, no profiles; read it with data=patches."
             )
         cells, whole = labelled(store, {**COLUMNS, **self.columns}, self.merge_labels, self.missing)
-        return StoredCells(store, cells, whole, made(self.augment))
+        return StoredCells(store, cells, whole, made(self.augment), pair_rule=pairs)
 
 
 def load_anndata(path: str | Path | None = None, columns: Mapping[str, Any] = COLUMNS, **options: Any) -> StoredCells:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cellcohort.data.tracks import Tracks, Windows
+from cellcohort.datasets.partners import PairRule
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.files import fingerprint, whole
 from cellcohort.messages import whole_number
@@ -178,7 +179,7 @@ class Demo(Windows):
     simulation_seed: int = 0
     founders: int = 130
 
-    def cells(self, also: Sequence[str] = ()) -> LabelledCells:
+    def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:
         """Read the cells without their features.
 
         Parameters
@@ -192,10 +193,15 @@ class Demo(Windows):
             An option is out of range, or `path` holds a file of one of these names from elsewhere.
         """
         with _written(self.path, self.simulation_seed, self.founders) as table:
-            return self._tracks(table).cells(also)
+            return self._tracks(table).cells(also, pairs)
 
-    def dataset(self) -> TrackWindows:
+    def dataset(self, pairs: PairRule | None = None) -> TrackWindows:
         """Read the cells and their features.
+
+        Parameters
+        ----------
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
@@ -203,7 +209,7 @@ class Demo(Windows):
             As for :meth:`cells`.
         """
         with _written(self.path, self.simulation_seed, self.founders) as table:
-            return self._tracks(table).dataset()
+            return self._tracks(table).dataset(pairs)
 
     def _tracks(self, table: Path) -> Tracks:
         shared = {field.name: getattr(self, field.name) for field in fields(Windows)}

@@ -10,6 +10,7 @@ from typing import Any
 from cellcohort.data.timelapse import PatchOptions
 from cellcohort.datasets.images.collection import read_collection
 from cellcohort.datasets.images.patches import Patches
+from cellcohort.datasets.partners import PairRule
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.runtime.distributed import Launch
 from cellcohort.simulation.plates import screen
@@ -42,13 +43,15 @@ class DemoTimelapse(PatchOptions):
     frames: int = 25
     patch: Sequence[int] = field(default=PATCH, kw_only=True)
 
-    def cells(self, also: Sequence[str] = ()) -> LabelledCells:  # noqa: ARG002
+    def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:  # noqa: ARG002
         """Read the cells without their images.
 
         Parameters
         ----------
         also : sequence of str
             Columns that are needed; the index has all that there are.
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
@@ -56,10 +59,15 @@ class DemoTimelapse(PatchOptions):
             An option is out of range.
         """
         collection = self._collection()
-        return self._cells_of(read_collection(collection), collection.parent / "cache")
+        return self._cells_of(read_collection(collection), collection.parent / "cache", pairs)
 
-    def dataset(self) -> Patches:
+    def dataset(self, pairs: PairRule | None = None) -> Patches:
         """Read the index of the cells; their images are read batch by batch.
+
+        Parameters
+        ----------
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
@@ -67,7 +75,7 @@ class DemoTimelapse(PatchOptions):
             As for :meth:`cells`.
         """
         collection = self._collection()
-        return self._patches_of(read_collection(collection), collection.parent / "cache")
+        return self._patches_of(read_collection(collection), collection.parent / "cache", pairs)
 
     def _collection(self) -> Path:
         """Return the collection; where processes were started together, one of them writes it first."""

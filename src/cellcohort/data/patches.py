@@ -12,6 +12,7 @@ from cellcohort.augment import made
 from cellcohort.augment.image import ImageViews
 from cellcohort.cells import Name
 from cellcohort.data.anndata import labelled, opened
+from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import Views
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.datasets.stored.pairs import Pairs
@@ -58,23 +59,30 @@ class StoredPatches:
     augment: Views | Mapping[str, Any] = ImageViews()  # noqa: RUF009  # frozen
     seed: int = 0
 
-    def cells(self, also: Sequence[str] = ()) -> StoredCells:  # noqa: ARG002
+    def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> StoredCells:  # noqa: ARG002
         """Read the labels of the store; it has all columns of obs.
 
         Parameters
         ----------
         also : sequence of str
             Columns that are needed.
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
         FileNotFoundError, ValueError
             As :meth:`dataset`.
         """
-        return self.dataset()
+        return self.dataset(pairs)
 
-    def dataset(self) -> StoredCells:
+    def dataset(self, pairs: PairRule | None = None) -> StoredCells:
         """Read the labels of the store; its patches are read batch by batch.
+
+        Parameters
+        ----------
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
@@ -86,14 +94,15 @@ class StoredPatches:
             raise ValueError(
                 f"{self.path} holds profiles of {store.shape[0]} features, no patches; read it with data=anndata."
             )
-        cells, whole = labelled(store, {**COLUMNS, **self.columns}, self.merge_labels, self.missing, [pair_by])
+        cells, unpaired = labelled(store, {**COLUMNS, **self.columns}, self.merge_labels, self.missing, [pair_by])
         views = made(self.augment)
-        if pair_by is None:
-            return StoredCells(store, cells, whole, views)
+        whole = unpaired if pair_by is None else pair_by  # whatever the pairs are, so that splits can be compared
+        if pair_by is None or chosen(pairs):
+            return StoredCells(store, cells, whole, views, pair_rule=pairs)
         if cells.hours is None:
             raise ValueError(f"pair_by={pair_by!r} needs times; name data.columns.hours, or set data.pair_by=null.")
-        pairs = Pairs(cells.column(pair_by).codes, cells.hours, self.tau_hours, self.seed)
-        return StoredCells(store, cells, pair_by, views, pairs)
+        later = Pairs(cells.column(pair_by).codes, cells.hours, self.tau_hours, self.seed)
+        return StoredCells(store, cells, whole, views, later)
 
 
 def load_patches(path: str | Path | None = None, columns: Mapping[str, Any] = COLUMNS, **options: Any) -> StoredCells:

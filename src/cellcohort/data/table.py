@@ -15,6 +15,7 @@ import pandas as pd
 import zarr
 
 from cellcohort.cells import CellTable, names_of
+from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.split import ROW
 from cellcohort.datasets.tables.columns import as_text
@@ -53,13 +54,15 @@ class Table:
     merge_labels: MergeLabels = None
     missing: Missing = "error"
 
-    def cells(self, also: Sequence[str] = ()) -> LabelledCells:
+    def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:
         """Read the cells; labels of experiments and conditions are texts.
 
         Parameters
         ----------
         also : sequence of str
             Columns to read beside those that `columns` and `merge_labels` name.
+        pairs : PairRule, optional
+            Which cells may be pairs.
 
         Raises
         ------
@@ -68,6 +71,7 @@ class Table:
         """
         if unknown := [role for role in self.columns if role not in COLUMNS]:
             raise ValueError(f"data.columns has {unknown[0]!r}, which means nothing; use {', '.join(COLUMNS)}.")
+        also = [*also, *(pairs.columns if pairs else ())]
         roles = {**COLUMNS, **self.columns}
         named = names_of(roles.values())
         frame = self._frame(roles, {*named, *(set(also) | set(self.merge_labels or ())) - set(roles)})
@@ -82,10 +86,15 @@ class Table:
         if ROW in frame:
             raise ValueError(f"{self.path} has a column {ROW!r}, which is needed to hold cells out; rename it.")
         frame = frame.assign(**{ROW: np.arange(len(frame), dtype=np.int32)})
-        return LabelledCells(CellTable.from_frame(frame, **roles, missing=self.missing), whole)
+        return LabelledCells(CellTable.from_frame(frame, **roles, missing=self.missing), whole, chosen(pairs))
 
-    def dataset(self) -> NoReturn:
+    def dataset(self, pairs: PairRule | None = None) -> NoReturn:  # noqa: ARG002
         """Refuse, since a table has nothing that a model could see.
+
+        Parameters
+        ----------
+        pairs : PairRule, optional
+            As for :meth:`cells`.
 
         Raises
         ------

@@ -16,6 +16,7 @@ from cellcohort.datasets.images.index import BlankFrames, Border, Index, make_in
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.datasets.images.positives import Lineages, Positive, anchor_rows, check_positive
 from cellcohort.datasets.images.scaling import Normalise, scaling
+from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells, Views
 from cellcohort.messages import whole_number
 
@@ -70,21 +71,27 @@ class PatchOptions:
     cache_megabytes: int = 512
     seed: int = 0
 
-    def _cells_of(self, experiments: Sequence[Experiment], cache: str | Path) -> LabelledCells:
+    def _cells_of(self, experiments: Sequence[Experiment], cache: str | Path, pairs: PairRule | None) -> LabelledCells:
         index = self._index(experiments, cache)
         cells = _cells(index)
+        if rule := chosen(pairs):
+            return LabelledCells(cells, Patches.whole, rule)
         rows = anchor_rows(cells, self.positive, self.positive_columns, self._lineages(index))
         return LabelledCells(cells if len(rows) == len(cells) else cells.take(rows), Patches.whole)
 
-    def _patches_of(self, experiments: Sequence[Experiment], cache: str | Path) -> Patches:
+    def _patches_of(self, experiments: Sequence[Experiment], cache: str | Path, pairs: PairRule | None) -> Patches:
         if self.cache_megabytes < 0:
             raise ValueError(f"cache_megabytes={self.cache_megabytes} must be 0 or more.")
         whole_number("seed", self.seed, 0)
         views = made(self.augment)
-        if self.positive == "self" and not getattr(views, "changes", views is not None):
+        rule = chosen(pairs)
+        itself = "positive='self'" if self.positive == "self" else ""
+        if rule is not None:
+            itself = "pairs.missing='view'" if rule.missing == "view" else ""
+        if itself and not getattr(views, "changes", views is not None):
             raise ValueError(
-                "positive='self' without augment, or with all of it turned off, would pair cells with themselves; turn "
-                "some of data.augment on, or use another positive."
+                f"{itself} without augment, or with all of it turned off, would pair cells with themselves; turn some "
+                "of data.augment on, or use another choice."
             )
         index = self._index(experiments, cache)
         return Patches(
@@ -100,6 +107,7 @@ class PatchOptions:
             self.cache_megabytes * 2**20,
             self.seed,
             made_with={"normalise": self.normalise, "border": self.border},
+            pair_rule=rule,
         )
 
     def _index(self, experiments: Sequence[Experiment], cache: str | Path) -> Index:
@@ -150,23 +158,30 @@ class Timelapse(PatchOptions):
     experiments: Sequence[Mapping[str, Any]] | None = None
     cache: str | Path = "outputs/timelapse"
 
-    def cells(self, also: Sequence[str] = ()) -> LabelledCells:  # noqa: ARG002
+    def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:  # noqa: ARG002
         """Read the cells; images are only looked at for frames without one.
 
         Parameters
         ----------
         also : sequence of str
             Columns that are needed; the index has all that there are.
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
         FileNotFoundError, ValueError
             As :meth:`dataset`.
         """
-        return self._cells_of(read_collection(self.path, self.experiments), self.cache)
+        return self._cells_of(read_collection(self.path, self.experiments), self.cache, pairs)
 
-    def dataset(self) -> Patches:
+    def dataset(self, pairs: PairRule | None = None) -> Patches:
         """Read the index of the cells; their images are read batch by batch.
+
+        Parameters
+        ----------
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
@@ -176,7 +191,7 @@ class Timelapse(PatchOptions):
         ReadError
             An image cannot be read.
         """
-        return self._patches_of(read_collection(self.path, self.experiments), self.cache)
+        return self._patches_of(read_collection(self.path, self.experiments), self.cache, pairs)
 
 
 def load_timelapse(

@@ -13,6 +13,7 @@ import pandas as pd
 from cellcohort.augment import made
 from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import numeric_values
+from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import Positive, anchor_cells
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of
@@ -105,28 +106,38 @@ class Tracks(Windows):
     missing: Missing = "error"
     log1p: Sequence[str] = ()
 
-    def cells(self, also: Sequence[str] = ()) -> LabelledCells:
+    def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:
         """Read the cells without their features; these are not looked at, and need not be there.
 
         Parameters
         ----------
         also : sequence of str
             Columns to read beside those that `columns` and `merge_labels` name.
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
         FileNotFoundError, ValueError
             As :meth:`dataset`, but for what concerns features.
         """
+        also = [*also, *(pairs.columns if pairs else ())]
         roles = replace(Roles.of(self.columns), features=[])
         beside = {*also, *(self.merge_labels or ())} - roles.derived - set(roles.named)
         only = {*roles.columns(), *beside}
         table = read_table(self.path, roles.columns(), only, text_columns(roles), roles.numbers, roles.derived)
         cells, _ = cells_of(table, roles, self._times, self.merge_labels, self.missing)
+        if rule := chosen(pairs):
+            return LabelledCells(cells, roles.whole, rule)
         return anchor_cells(cells, self.tau_hours, self.positive, roles.whole)
 
-    def dataset(self) -> TrackWindows:
+    def dataset(self, pairs: PairRule | None = None) -> TrackWindows:
         """Read the cells and their features.
+
+        Parameters
+        ----------
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the options of this source make.
 
         Raises
         ------
@@ -149,7 +160,7 @@ class Tracks(Windows):
         values = _features(table.iloc[rows], roles.features, self.log1p, table.attrs.get("words", {}))
         return TrackWindows(
             cells, values, roles.features, self.frames, self.tau_hours, self.positive, made(self.augment), self.seed,
-            roles.whole,
+            roles.whole, pairs,
         )  # fmt: skip
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -13,6 +14,8 @@ from cellcohort.cells import CellTable, Name
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from cellcohort.datasets.partners import PairRule, Partners
+
 
 class Views(Protocol):
     """What makes two views of a cell differ, on whole batches and where the model is."""
@@ -21,8 +24,33 @@ class Views(Protocol):
         """Augmented inputs (batch, *shape), a function of the arguments alone."""
 
 
-@dataclass(frozen=True)
-class LabelledCells:
+class Paired:
+    """A dataset whose positives a rule may choose, always among its own cells.
+
+    Attributes
+    ----------
+    pair_rule : PairRule or None
+        None where positives are those of the source.
+    n_left_out : int
+        Cells without a partner that the split left out.
+    """
+
+    pair_rule: PairRule | None = None
+    n_left_out: int = 0
+    _partners: Partners | None = None
+
+    @property
+    def partners(self) -> Partners | None:
+        """What draws positives by the rule; None without one."""
+        if self._partners is None and self.pair_rule is not None and self.pair_rule.chosen:
+            from cellcohort.datasets.partners import Partners  # here, since it is built on this module
+
+            self._partners = Partners(self.cells, self.pair_rule)  # type: ignore[attr-defined]
+        return self._partners
+
+
+@dataclass
+class LabelledCells(Paired):
     """The cells of a dataset without what is seen of them.
 
     Attributes
@@ -31,17 +59,22 @@ class LabelledCells:
         The cells that can be anchors.
     whole : str, or list of str
         Column (or columns, jointly) of `cells` whose groups :func:`cellcohort.datasets.split.split` never cuts in two.
+    pair_rule : PairRule, optional
+        Which of the cells may be pairs; without, pairs are those of the source.
     """
 
     cells: CellTable
     whole: Name = "track"
+    pair_rule: PairRule | None = None
 
     def __len__(self) -> int:
         return len(self.cells)
 
     def subset(self, positions: np.ndarray) -> LabelledCells:
         """Return some of the cells, which become positions 0..n-1."""
-        return LabelledCells(self.cells.take(positions), self.whole)
+        part = copy.copy(self)
+        part.cells, part._partners = self.cells.take(positions), None
+        return part
 
 
 class Source(Protocol):
@@ -50,17 +83,26 @@ class Source(Protocol):
     The groups of ``conf/data`` make one each. Its attributes are the options of the group.
     """
 
-    def cells(self, also: Sequence[str] = ()) -> Any:
+    def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> Any:
         """Return the cells with their labels only, as :class:`LabelledCells` or as `Samples` that read when asked.
 
         Parameters
         ----------
         also : sequence of str
             Columns that axes name, to be read besides.
+        pairs : PairRule, optional
+            As for :meth:`dataset`.
         """
 
-    def dataset(self) -> Any:
-        """Return the cells with what is seen of them, as `Samples`."""
+    def dataset(self, pairs: PairRule | None = None) -> Any:
+        """Return the cells with what is seen of them, as `Samples`.
+
+        Parameters
+        ----------
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of those that the source makes by itself; every cell can then be an
+            anchor.
+        """
 
 
 class Samples(Protocol):

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from cellcohort.cells import CellTable, Name, names_of
-from cellcohort.datasets.protocol import LabelledCells
+from cellcohort.datasets.protocol import LabelledCells, Paired
 from cellcohort.labels import by_label
 from cellcohort.messages import listed, plural_of, several, whole_number
 
@@ -34,7 +34,8 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     """Divide the cells of a dataset, never cutting a track (or a lineage, where these are known) in two.
 
     Cells for validation that have the same values as a cell for training, where a store knows of such copies, are
-    in neither part.
+    in neither part. Where a rule pairs cells (``dataset.pair_rule``), both cells of a pair are of one part, and cells
+    without a partner there are left out if the rule leaves them out.
 
     Parameters
     ----------
@@ -62,12 +63,13 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     Raises
     ------
     ValueError
-        An option is out of range, a column or label is not in the table, or a part would be empty.
+        An option is out of range, a column or label is not in the table, a part would be empty, or no cell for
+        training has a partner.
 
     Warns
     -----
     UserWarning
-        By track, the cells held out are less than half of `fraction`.
+        By track, the cells held out are less than half of `fraction`; or none of them has a partner.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction={fraction} must be above 0 and below 1.")
@@ -100,7 +102,30 @@ def split[Tracks: (TrackWindows, LabelledCells)](
             f"split.fraction={fraction} asks for {fraction:.0%}: {_reason(dataset)}.",
             stacklevel=2,
         )
-    return dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(alone))
+    training, held = dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(alone))
+    return _matched(training, "training"), _matched(held, "validation")
+
+
+def _matched[Part: (TrackWindows, LabelledCells)](part: Part, name: str) -> Part:
+    """Return a part without the cells that have no partner in it, where its rule leaves them out."""
+    if not isinstance(part, Paired) or part.partners is None or part.pair_rule is None:
+        return part
+    there = part.partners.counts(np.arange(len(part))) > 0
+    if there.all():
+        return part
+    if not there.any():
+        said = f"none of {several(len(part), 'cell')} for {name} has a partner there with {part.pair_rule}"
+        if name == "training" or part.pair_rule.missing == "leave_out":
+            raise ValueError(
+                f"{said}, and pairs do not cross the split. Name fewer or coarser columns in pairs.same and "
+                "pairs.different, or split by other groups (split.by)."
+            )
+        warnings.warn(f"{said}: val/loss is that of pairs of two views (pairs.missing=view).", stacklevel=3)
+    if part.pair_rule.missing == "view":
+        return part
+    kept = part.subset(np.flatnonzero(there))  # partners are mutual, so these still have theirs
+    kept.n_left_out = len(part) - len(kept)
+    return kept
 
 
 def _reason(dataset: TrackWindows | LabelledCells) -> str:

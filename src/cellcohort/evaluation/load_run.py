@@ -84,13 +84,14 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packag
             f"{directory} has no checkpoint {checkpoint!r}; it has {', '.join(there) or 'none'}. "
             + ("Choose one of these." if there else "The run ended before its first validation: train it again.")
         )
-    for name in BUILT:
+    for name in (*BUILT, *(["pairs"] if "pairs" in config else [])):
         check_targets(OmegaConf.to_container(config[name]), name, packages)
     config.data._target_ = source_of(config.data._target_)
     said = _check_version(config)
     state, module = _module(path, said, packages)
     try:
-        training, validation = instantiate(config.split, instantiate(config.data).dataset())
+        pairs = instantiate(config.pairs) if "pairs" in config else None
+        training, validation = instantiate(config.split, instantiate(config.data).dataset(pairs))
     except Exception as error:
         error.add_note(
             f"While reading the data of {directory} again ({said}). A relative data.path "

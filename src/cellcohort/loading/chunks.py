@@ -79,7 +79,7 @@ class _Windows(annbatch.abc.Sampler):
         self._sampler, self._dataset, self._epoch = sampler, dataset, epoch
         self.requests: list[Any] = []  # slices of the window that is being read
         self.unchecked: list[Any] = []  # the same until its first batch is there
-        self.paired = False  # whether positives follow the anchors of a batch
+        self.paired = dataset.paired  # whether positives follow the anchors of a batch
 
     def n_batches(self, n_obs: int) -> int:
         return self._sampler.n_batches(n_obs)
@@ -91,14 +91,17 @@ class _Windows(annbatch.abc.Sampler):
         for request in self._sampler.sample(n_obs):
             self.requests = self.unchecked = list(request["requests"])
             rows = np.concatenate([np.arange(run.start, run.stop) for run in self.requests])
-            order = np.argsort(rows)
-            yield {"requests": self.requests, "splits": [self._paired(rows, order, one) for one in request["splits"]]}
+            yield {"requests": self.requests, "splits": self._paired(rows, request["splits"])}
 
-    def _paired(self, rows: np.ndarray, order: np.ndarray, split: np.ndarray) -> np.ndarray:
-        anchors = rows[split]
-        later = self._dataset.positives(anchors, rows, self._epoch)
-        self.paired = later is not anchors
-        return np.concatenate([split, order[np.searchsorted(rows, later, sorter=order)]]) if self.paired else split
+    def _paired(self, rows: np.ndarray, splits: list[np.ndarray]) -> list[np.ndarray]:
+        """Put the places of their positives behind those of the anchors of every batch."""
+        if not self.paired:
+            return splits
+        later = self._dataset.positives(rows[np.concatenate(splits)], rows, self._epoch)
+        order = np.argsort(rows)
+        place = order[np.searchsorted(rows, later, sorter=order)]
+        ends = np.cumsum([len(split) for split in splits])[:-1]
+        return [np.concatenate(both) for both in zip(splits, np.split(place, ends), strict=True)]
 
 
 def _dense(read: Any) -> Tensor:

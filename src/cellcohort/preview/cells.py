@@ -65,7 +65,7 @@ class TrainingCells:
             what = "rows of the table (no track is named, data.columns.track)"
         else:
             what = f"{joined([f'{name}s' for name in names_of([self.dataset.whole])])} (split.by=track)"
-        n_out = self.n_all - len(self.cells) - self.n_copies
+        n_out = self.n_all - len(self.cells) - self.n_copies - self.dataset.n_left_out
         line = f"{n_out:,} of {self.n_all:,} cells are held out for validation: whole {what}."
         if self.n_copies:
             line += f" {several(self.n_copies, 'cell')} more are left out: training holds cells of the same values."
@@ -92,12 +92,12 @@ def training_cells(config: DictConfig) -> TrainingCells:
         The cells that are held out are too few for a batch of every rank.
     """
     by = [] if config.split.by == "track" else names_of([config.split.by])
-    whole = instantiate(config.data).cells(also=sorted({*_columns(config.sampler), *by}))
+    whole = instantiate(config.data).cells(sorted({*_columns(config.sampler), *by}), instantiate(config.pairs))
     training, validation = instantiate(config.split, whole)
     instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
     n_all = len(whole.cells)
     columns = dict(config.data.get("columns") or {})
-    n_copies = n_all - len(training.cells) - len(validation.cells)
+    n_copies = n_all - sum(len(part.cells) + part.n_left_out for part in (training, validation))
     found = TrainingCells(training, n_all, config.split.by, columns, n_copies)
     if found.store is not None and config.batch_sampler.get("chunk_size"):
         found.store.check_chunk_size(config.batch_sampler.chunk_size)

@@ -21,7 +21,7 @@ from cellcohort.preview.checks.composition import (
 from cellcohort.preview.checks.copies import copies
 from cellcohort.preview.checks.design import confounded, idle_axes
 from cellcohort.preview.checks.labels import spellings
-from cellcohort.preview.checks.positives import positive_lines, positives_elsewhere
+from cellcohort.preview.checks.positives import pair_lines, positive_lines, positives_elsewhere, without_partners
 from cellcohort.preview.checks.row_reads import costly, row_lines
 from cellcohort.preview.describe import asked_lines, has_axis, table_line
 from cellcohort.preview.survey import Survey
@@ -32,7 +32,8 @@ from cellcohort.sampling.protocol import Sampler, in_chunks
 
 # the more it changes about a training, the earlier
 CHECKS: tuple[Callable[[Survey], Iterator[Finding]], ...] = (
-    *(confounded, idle_axes, copies, costly, wasteful, positives_elsewhere, shortfalls, time_windows, drift),
+    *(confounded, idle_axes, copies, costly, wasteful, positives_elsewhere, without_partners),
+    *(shortfalls, time_windows, drift),
     *(repeats, same_tracks, absent_conditions, low_coverage, overdrawn, ranks),
 )
 
@@ -74,6 +75,7 @@ def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "
     lines = [
         *_paragraph("TABLE", [table_line(survey.sampler.cells) + ".", *([source] if source else [])]),
         *_paragraph("ASKED", list(asked_lines(survey.sampler))),
+        *_paragraph("PAIRS", list(pair_lines(survey))),
         *_paragraph("EPOCH", list(_epoch(survey))),
         *_paragraph("READING", [*row_lines(survey), *chunk_lines(survey), *positive_lines(survey)]),
         "",

@@ -13,11 +13,13 @@ from torch.utils.data import Dataset
 
 from cellcohort.augment.features import LIGHT, Augment, draws
 from cellcohort.cells import CellTable, checked_positions
+from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import TICKS, Clock, Positive, anchors, check_positive, rising_clock
+from cellcohort.datasets.protocol import Paired
 from cellcohort.messages import whole_number
 
 
-class TrackWindows(Dataset[dict[str, Any]]):
+class TrackWindows(Paired, Dataset[dict[str, Any]]):
     """Windows of the features of tracked cells, as anchors with a positive each.
 
     The anchor of a cell is the window of the last `frames` recorded frames of its track up to its
@@ -50,6 +52,8 @@ class TrackWindows(Dataset[dict[str, Any]]):
         Key of the positives and the views.
     whole : str
         Column of `cells` whose groups :func:`cellcohort.datasets.split.split` never cuts in two.
+    pair_rule : PairRule, optional
+        Draws positives among all cells of the dataset, or of its part of a split, instead of `positive`.
 
     Attributes
     ----------
@@ -80,8 +84,14 @@ class TrackWindows(Dataset[dict[str, Any]]):
         augment: Augment = LIGHT,
         seed: int = 0,
         whole: str = "track",
+        pair_rule: PairRule | None = None,
     ) -> None:
-        _check_options(frames, tau_hours, positive, augment, seed)
+        self.pair_rule = chosen(pair_rule)
+        if self.pair_rule is not None:
+            positive = "view"
+        if self.pair_rule is None or self.pair_rule.missing == "view":
+            _check_views(positive, augment)
+        _check_options(frames, tau_hours, positive, seed)
         if features.shape != (len(cells), len(names)) or not len(names):
             raise ValueError(
                 f"features have shape {features.shape}; {len(cells)} cells and {len(names)} names need "
@@ -116,8 +126,9 @@ class TrackWindows(Dataset[dict[str, Any]]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the table of cells where a process is being started: workers need features only."""
-        starting = get_spawning_popen() is not None
-        return {**self.__dict__, "_cells": None, "_table": None} if starting else self.__dict__.copy()
+        if get_spawning_popen() is None:
+            return self.__dict__.copy()
+        return {**self.__dict__, "_partners": self.partners, "_cells": None, "_table": None}
 
     def subset(self, positions: np.ndarray) -> TrackWindows:
         """Return the dataset of some cells, which become positions 0..n-1.
@@ -127,6 +138,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
         positions = checked_positions(positions, len(self))
         part = copy.copy(self)
         part._cells, part._rows = self.cells.take(positions), self._rows[torch.from_numpy(positions)]
+        part._partners = None
         return part
 
     def every_cell(self) -> TrackWindows:
@@ -135,6 +147,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
             raise RuntimeError("a loader's worker process holds the features only; ask in the main process.")
         whole = copy.copy(self)
         whole._cells, whole._rows = self._table, torch.arange(len(self._table))
+        whole.pair_rule = whole._partners = None
         return whole
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
@@ -163,7 +176,7 @@ class TrackWindows(Dataset[dict[str, Any]]):
         dict
             "anchor" and "positive", float32 (n, n_features, n_frames); "meta", a dict of "position"
             (int64 (n,)), "epoch", "step" (int) and "tau_hours" (float32 (n,), NaN where the positive
-            is a second view).
+            is a second view); where a rule pairs cells, also "partner" (int64 (n,)), the position of the positive.
 
         Raises
         ------
@@ -173,18 +186,22 @@ class TrackWindows(Dataset[dict[str, Any]]):
         epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
         position = checked_positions(positions, len(self))
         rows, clock = self._rows.numpy()[position], Clock(self._time.numpy(), self._apart, self._tau)
-        later = rows
-        if self.positive != "view":
+        meta: dict[str, Any] = {"position": torch.from_numpy(position), "epoch": epoch, "step": step}
+        later, tau = rows, np.full(len(rows), np.nan, np.float32)
+        if self.partners is not None:
+            partner = self.partners.draw(position, rows, epoch)
+            later, tau = self._rows.numpy()[partner], self.partners.hours_between(position, partner)
+            meta["partner"] = torch.from_numpy(partner)
+        elif self.positive != "view":
             start, stop = clock.later(clock.time[rows])
             drawn = start + (draws((self.seed, epoch, 0), rows, 1)[:, 0] * (stop - start)).astype(np.int64)
             later = np.where(stop > start, drawn, rows)
-        tau = np.where(later > rows, (clock.time[later] - clock.time[rows]) / TICKS, np.nan).astype(np.float32)
+            tau = np.where(later > rows, (clock.time[later] - clock.time[rows]) / TICKS, np.nan).astype(np.float32)
         anchor, positive = (
             self.augment(self._windows(at), self._mean, self._spread, (self.seed, epoch, view), rows)
             for view, at in ((1, rows), (2, later))
         )
-        where, tau_hours = torch.from_numpy(position), torch.from_numpy(tau)
-        meta = {"position": where, "epoch": epoch, "step": step, "tau_hours": tau_hours}
+        meta["tau_hours"] = torch.from_numpy(tau)
         return {"anchor": torch.from_numpy(anchor), "positive": torch.from_numpy(positive), "meta": meta}
 
     def _windows(self, rows: np.ndarray) -> np.ndarray:
@@ -193,11 +210,14 @@ class TrackWindows(Dataset[dict[str, Any]]):
         return np.ascontiguousarray(self._features.numpy()[recorded].transpose(0, 2, 1))
 
 
-def _check_options(frames: int, tau_hours: Sequence[float], positive: str, augment: Augment, seed: int) -> None:
+def _check_options(frames: int, tau_hours: Sequence[float], positive: str, seed: int) -> None:
     if frames < 1:
         raise ValueError(f"frames={frames} leaves no frame in a window; use 1 or more.")
     whole_number("seed", seed, 0)
     check_positive(tau_hours, positive)
+
+
+def _check_views(positive: str, augment: Augment) -> None:
     if positive != "track" and not augment.changes:
         raise ValueError(
             f"positive={positive!r} with noise, scaling and dropout all 0 would pair cells with themselves; "

@@ -16,12 +16,13 @@ from cellcohort.datasets.images.chunks import Chunks
 from cellcohort.datasets.images.gather import gather
 from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.images.positives import Equals, Lineages, Positive, anchor_rows
-from cellcohort.datasets.protocol import Views
+from cellcohort.datasets.partners import PairRule, chosen
+from cellcohort.datasets.protocol import Paired, Views
 
 SAMPLED = 512  # cells that statistics are taken of
 
 
-class Patches(Dataset[dict[str, Any]]):
+class Patches(Paired, Dataset[dict[str, Any]]):
     """Patches of images around tracked cells, as anchors with a positive each.
 
     The positive is a patch of the same lineage some hours later, of another cell with the same
@@ -55,6 +56,8 @@ class Patches(Dataset[dict[str, Any]]):
         Key of the positives.
     made_with : mapping of str to str, optional
         Options by which `place` and `scale` were made, for whoever stores the patches; kept as it is.
+    pair_rule : PairRule, optional
+        Draws positives among all cells of the dataset, or of its part of a split, instead of `positive`.
 
     Attributes
     ----------
@@ -87,7 +90,11 @@ class Patches(Dataset[dict[str, Any]]):
         cache_bytes: int = 2**29,
         seed: int = 0,
         made_with: Mapping[str, str] | None = None,
+        pair_rule: PairRule | None = None,
     ) -> None:
+        self.pair_rule = chosen(pair_rule)
+        if self.pair_rule is not None:
+            positive, positive_columns = "self", ()
         self.shape = (scale.shape[2], *(int(n) for n in patch))
         self.positive, self.views, self.seed = positive, views, seed
         self.made_with = dict(made_with or {})
@@ -102,6 +109,7 @@ class Patches(Dataset[dict[str, Any]]):
     def _take(self, cells: CellTable, rows: torch.Tensor) -> None:
         self._cells: CellTable | None = cells
         self._rows = rows
+        self._partners = None
         self._equals = Equals(cells.column(self._columns).codes) if self._columns else None
 
     @property
@@ -118,15 +126,15 @@ class Patches(Dataset[dict[str, Any]]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the table of cells and the views where a process is being started: workers only read."""
-        starting = get_spawning_popen() is not None
-        unneeded = dict.fromkeys(("_cells", "_table", "views")) if starting else {}
-        return {**self.__dict__, **unneeded}
+        if get_spawning_popen() is None:
+            return self.__dict__.copy()
+        return {**self.__dict__, "_partners": self.partners, **dict.fromkeys(("_cells", "_table", "views"))}
 
     def subset(self, positions: np.ndarray) -> Patches:
         """Return the dataset of some cells, which become positions 0..n-1.
 
         Positives by lineage still come from the whole table, so keep lineages whole where that matters;
-        those by columns come from the cells of the subset.
+        those by columns and by a rule come from the cells of the subset.
 
         Raises
         ------
@@ -152,6 +160,7 @@ class Patches(Dataset[dict[str, Any]]):
             raise RuntimeError("a loader's worker process holds no table; call every_cell() in the main process.")
         whole = copy.copy(self)
         whole._take(self._table, torch.arange(len(self._table)))
+        whole.pair_rule = None
         return whole
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
@@ -185,7 +194,8 @@ class Patches(Dataset[dict[str, Any]]):
         dict
             "anchor" and "positive", float32 (n, n_channels, n_slices, n_lines, n_columns); "meta", a dict of
             "position" (int64 (n,)), "epoch", "step" (int), "row" and "positive_row" (int64 (n,), rows of
-            the whole table) and "tau_hours" (float32 (n,), NaN where the positive is of no later time of the lineage).
+            the whole table) and "tau_hours" (float32 (n,), NaN where the positive is of no later time of the lineage);
+            where a rule pairs cells, also "partner" (int64 (n,)), the position of the positive.
 
         Raises
         ------
@@ -197,9 +207,14 @@ class Patches(Dataset[dict[str, Any]]):
         epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
         position = checked_positions(positions, len(self))
         rows = self._rows.numpy()[position]
-        later, tau = self._positives(position, rows, epoch)
+        meta: dict[str, Any] = {"position": torch.from_numpy(position), "epoch": epoch, "step": step}
+        if self.partners is None:
+            later, tau = self._positives(position, rows, epoch)
+        else:
+            partner = self.partners.draw(position, rows, epoch)
+            later, tau = self._rows.numpy()[partner], torch.from_numpy(self.partners.hours_between(position, partner))
+            meta["partner"] = torch.from_numpy(partner)
         both = torch.from_numpy(self._patches(np.concatenate([rows, later])))
-        meta = {"position": torch.from_numpy(position), "epoch": epoch, "step": step}
         meta |= {"row": torch.from_numpy(rows), "positive_row": torch.from_numpy(later), "tau_hours": tau}
         return {"anchor": both[: len(rows)], "positive": both[len(rows) :], "meta": meta}
 

@@ -12,7 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from cellcohort.cells import CellTable, Name, checked_positions
-from cellcohort.datasets.protocol import Views
+from cellcohort.datasets.partners import PairRule, chosen
+from cellcohort.datasets.protocol import Paired, Views
 from cellcohort.datasets.stored.pairs import Pairs
 from cellcohort.datasets.stored.store import Store
 
@@ -20,7 +21,7 @@ STATISTICS_CELLS = 65536  # over which means and standard deviations are taken, 
 AT_ONCE = 8192  # rows read at a time for them
 
 
-class StoredCells:
+class StoredCells(Paired):
     """Cells of a store, which a :class:`~cellcohort.loading.chunks.ChunkedLoader` reads in runs of rows.
 
     It also gives batches of any cells, as other datasets do, by reading the rows of each; that is some
@@ -37,6 +38,9 @@ class StoredCells:
         ``views(inputs, key)`` makes the views where the model is.
     pairs : Pairs, optional
         Draws positives among the cells that are in memory together; without, a cell is its own.
+    pair_rule : PairRule, optional
+        Draws them among those of the dataset, or of its part of a split, that are in memory together, instead of
+        `pairs`.
 
     Raises
     ------
@@ -45,7 +49,13 @@ class StoredCells:
     """
 
     def __init__(
-        self, store: Store, cells: CellTable, whole: Name, views: Views | None = None, pairs: Pairs | None = None
+        self,
+        store: Store,
+        cells: CellTable,
+        whole: Name,
+        views: Views | None = None,
+        pairs: Pairs | None = None,
+        pair_rule: PairRule | None = None,
     ) -> None:
         if views is None or not getattr(views, "changes", True):
             raise ValueError(
@@ -53,7 +63,8 @@ class StoredCells:
                 "the two differ; turn up one of the options of data.augment."
             )
         self.store, self.whole, self.views, self.shape = store, whole, views, store.shape
-        self._pairs, self._table, self._cells = pairs, cells, cells
+        self.pair_rule = chosen(pair_rule)
+        self._pairs, self._table, self._cells = (pairs if self.pair_rule is None else None), cells, cells
 
     @property
     def cells(self) -> CellTable:
@@ -73,13 +84,13 @@ class StoredCells:
     def subset(self, positions: np.ndarray) -> StoredCells:
         """Return the dataset of some cells, which become positions 0..n-1; chunks are read whole all the same."""
         part = copy.copy(self)
-        part._cells = self._cells.take(np.asarray(positions))
+        part._cells, part._partners = self._cells.take(np.asarray(positions)), None
         return part
 
     def every_cell(self) -> StoredCells:
         """Return the dataset of all cells of the store, in its order."""
         whole = copy.copy(self)
-        whole._cells = self._table
+        whole._cells, whole.pair_rule, whole._partners = self._table, None, None
         return whole
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
@@ -102,9 +113,33 @@ class StoredCells:
         """Return the inputs of some cells as recorded, float32 (n, *shape)."""
         return self.store.take(self.rows[checked_positions(positions, len(self))])
 
-    def positives(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:
-        """Row of the positive of each row, drawn among the rows that are in memory; its own where there is none."""
-        return rows if self._pairs is None else self._pairs.draw(rows, among, epoch)
+    @property
+    def paired(self) -> bool:
+        """Whether a positive can be another cell."""
+        return self._pairs is not None or self.pair_rule is not None
+
+    def positives(self, rows: np.ndarray, among: np.ndarray | None, epoch: int) -> np.ndarray:
+        """Row of the positive of each row, drawn among the rows that are in memory; its own where there is none.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray of int, shape (n,)
+            Rows of the store, of cells of this dataset.
+        among : numpy.ndarray of int, optional
+            The rows in memory, those of other cells among them; by default all.
+        epoch : int
+        """
+        if self._pairs is not None:
+            return self._pairs.draw(rows, np.arange(len(self._table)) if among is None else among, epoch)
+        if self.partners is None:
+            return rows
+        if among is not None:
+            there = np.minimum(np.searchsorted(self.rows, among), len(self) - 1)
+            among = there[self.rows[there] == among]
+        return self.rows[self.partners.draw(self._positions(rows), rows, epoch, among)]
+
+    def _positions(self, rows: np.ndarray) -> np.ndarray:
+        return rows if self._cells.rows is None else np.searchsorted(self._cells.rows, rows)
 
     def batch(self, rows: np.ndarray, later: np.ndarray, inputs: Tensor, epoch: int, step: int) -> dict[str, Any]:
         """Return a batch of what was read.
@@ -121,9 +156,10 @@ class StoredCells:
         dict
             "anchor" and "positive", float32 (n, *shape); "meta", a dict of "position" (int64 (n,)),
             "epoch" and "step" (int), and where positives are other cells "tau_hours" (float32 (n,), NaN
-            for those that are not) and "second_views" (int), how many are not.
+            for those that are not) and "second_views" (int), how many are not; where a rule pairs cells, also
+            "partner" (int64 (n,)), the position of the positive.
         """
-        position = rows if self._cells.rows is None else np.searchsorted(self._cells.rows, rows)
+        position = self._positions(rows)
         inputs = inputs.to(torch.float32)
         if not self.store.manifest and not inputs.isfinite().all():  # a preparation has seen to it
             raise ValueError(
@@ -131,10 +167,14 @@ class StoredCells:
                 "the store with scripts/prepare.py, which says where they are."
             )
         meta: dict[str, Any] = {"position": torch.from_numpy(position), "epoch": epoch, "step": step}
-        if self._pairs is None:
+        if not self.paired:
             return {"anchor": inputs, "positive": inputs, "meta": meta}
-        tau_hours = self._pairs.hours_between(rows, later)
-        meta |= {"tau_hours": torch.from_numpy(tau_hours), "second_views": int(np.isnan(tau_hours).sum())}
+        if self._pairs is not None:
+            tau_hours = self._pairs.hours_between(rows, later)
+        elif self.partners is not None:
+            partner = self._positions(later)
+            tau_hours, meta["partner"] = self.partners.hours_between(position, partner), torch.from_numpy(partner)
+        meta |= {"tau_hours": torch.from_numpy(tau_hours), "second_views": int((later == rows).sum())}
         anchor, positive = inputs.split(len(rows))
         return {"anchor": anchor, "positive": positive, "meta": meta}
 
@@ -142,6 +182,6 @@ class StoredCells:
         """Return a batch of any cells, as :meth:`batch` describes it; a positive may be any cell of the store."""
         epoch, step = getattr(positions, "epoch", 0), getattr(positions, "step", 0)
         rows = self.rows[checked_positions(positions, len(self))]
-        later = self.positives(rows, np.arange(len(self._table)), epoch)
-        wanted = rows if self._pairs is None else np.concatenate([rows, later])
+        later = self.positives(rows, None, epoch)
+        wanted = np.concatenate([rows, later]) if self.paired else rows
         return self.batch(rows, later, torch.from_numpy(self.store.take(wanted)), epoch, step)
