@@ -147,6 +147,16 @@ def test_what_the_table_lacks_is_said_with_the_reason_and_the_measure() -> None:
     )
 
 
+@pytest.mark.parametrize("leaky", [0.0, 0.2])
+def test_batches_are_not_short_of_labels_of_other_groups_than_their_own(leaky: float) -> None:
+    both = ["condition", "experiment"]
+    axes: dict[str, Axis] = {"e": ExperimentAware(leaky), "c": ConditionBalanced(column=both)}
+    of = survey(sampler(cells_of(EVEN), axes))
+    assert "too few cells" not in problems(of) and (of.numbers["shortfall"] == 0).all()
+    held = next(shares for shares in of.label_shares if "x" in shares.title)
+    assert held.by_primary is not None and np.allclose(held.by_primary, held.asked_by_primary, atol=0.05)
+
+
 def test_a_lone_experiment_cannot_leak() -> None:
     with pytest.warns(ShortfallWarning):
         made = sampler(cells_of({("a", "x"): 400, ("a", "y"): 400}), {"experiment": ExperimentAware(leaky=0.2)})

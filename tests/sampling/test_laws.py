@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -334,6 +335,41 @@ def test_nested_shares() -> None:
         held = frame.iloc[s.batch(0, step)]
         assert held.condition.value_counts().isin([7, 8]).all()
         assert held.groupby(["condition", "cell_type"]).size().isin([2, 3]).all()
+
+
+@pytest.mark.parametrize("leaky", [0.0, 0.2])
+def test_group_by_one_column_and_share_out_that_and_another(leaky: float) -> None:
+    """Batches of one marker each, in which perturbations have equal shares: nothing is short."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"marker": rng.choice(["G3BP1", "SEC61B", "TOMM20"], 3000)})
+    frame["perturbation"] = rng.choice(["mock", "ZIKV", "DENV"], 3000, p=[0.6, 0.3, 0.1])
+    cells = CellTable.from_frame(frame, None, None, None)
+    both = ["perturbation", "marker"]
+    axes = {"marker": ExperimentAware(leaky, column="marker"), "both": ConditionBalanced(column=both)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        s = BatchSampler(cells, axes, 40)
+    joint = cells.column(both)
+    for step in range(20):
+        batch, asked = frame.iloc[s.batch(0, step)], s.asked(0, step)
+        primary = cells.column("marker").labels[asked.experiment or 0]
+        share = dict(zip(joint.labels, asked.shares["perturbation", "marker"], strict=True))
+        assert sum(share.values()) == pytest.approx(1)
+        assert [share[label] for label in joint.labels if label[1] == primary] == pytest.approx([(1 - leaky) / 3] * 3)
+        own = batch[batch.marker == primary]
+        assert len(own) == 40 * (1 - leaky) and own.perturbation.value_counts().between(10, 14).all()
+        assert (own.perturbation.value_counts() - len(own) / 3).abs().max() < 1
+
+
+def test_labels_that_a_group_lacks_are_said_of_labels_that_it_can_have() -> None:
+    frame = pd.DataFrame({"marker": ["a"] * 90 + ["b"] * 90, "dose": [0, 1, 2] * 30 + [0] * 88 + [1] * 2})
+    cells = CellTable.from_frame(frame, None, None, None)
+    axes = {"marker": ExperimentAware(column="marker"), "both": ConditionBalanced(column=["marker", "dose"])}
+    with pytest.warns(ShortfallWarning) as told:
+        BatchSampler(cells, axes, 30)
+    assert [str(one.message) for one in told] == [
+        "few cells of marker x dose in marker 'b': 2 of ('b', 1) for 15.0 places; other labels take these places."
+    ]
 
 
 def test_window_is_inclusive_at_both_ends() -> None:

@@ -28,6 +28,8 @@ class LabelShares:
         Whether each batch has one primary label, each label has its share, or no axis governs the column.
     asked : numpy.ndarray or None
         Mean share asked; None where no axis governs the column.
+    asked_of : dict of int to numpy.ndarray
+        Share asked in the batches of each primary label that some batch has; empty where no axis governs the column.
     counts : scipy.sparse.csr_array of int, shape (n_steps * world_size, n_labels)
         Cells in the batch of each rank, the ranks of a step in order.
     world_size : int
@@ -43,6 +45,7 @@ class LabelShares:
     column: Column
     rule: Literal["group", "share"] | None
     asked: np.ndarray | None
+    asked_of: dict[int, np.ndarray]
     counts: sparse.csr_array
     world_size: int
     joint: bool
@@ -93,11 +96,19 @@ class LabelShares:
 
         NaN where no batch has that primary label. None without a group axis, or with too many labels.
         """
-        if self.primary is None or self.n_groups * len(self.column.labels) > _MOST_PAIRS:
+        if self.primary is None or not few_pairs(self.n_groups, self.column):
             return None
         sums = _sum_rows(self._batches, self.primary, self.n_groups).toarray()
         n_batches = np.bincount(self.primary, minlength=self.n_groups)[:, None] * self._size
         return np.divide(sums, n_batches, np.full(sums.shape, np.nan), where=n_batches > 0)
+
+    @property
+    def asked_by_primary(self) -> np.ndarray:
+        """Share asked in the batches of each primary label, as `by_primary` gives the shares held."""
+        asked = np.full((self.n_groups, len(self.column.labels)), np.nan)
+        for primary, shares in self.asked_of.items():
+            asked[primary] = shares
+        return asked
 
     @cached_property
     def _batches(self) -> sparse.csr_array:
@@ -110,6 +121,11 @@ class LabelShares:
     def _size(self) -> int:
         """Cells of a batch."""
         return int(self._batches[[0]].sum())
+
+
+def few_pairs(n_groups: int, column: Column) -> bool:
+    """Whether mean shares are given for each pair of a primary label and a label of the column."""
+    return n_groups * len(column.labels) <= _MOST_PAIRS
 
 
 def _sum_rows(counts: sparse.csr_array, group: np.ndarray, n_groups: int) -> sparse.csr_array:

@@ -15,7 +15,7 @@ from cellcohort.composition.meter import Meter, title_of
 from cellcohort.composition.metrics import count_repeats
 from cellcohort.messages import whole_number
 from cellcohort.preview.cells import TrainingCells
-from cellcohort.preview.label_shares import LabelShares
+from cellcohort.preview.label_shares import LabelShares, few_pairs
 from cellcohort.sampling import Asked, BatchSampler, ShortfallWarning
 from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
 from cellcohort.sampling.chunked.read_cost import Reading, reading
@@ -218,6 +218,9 @@ class _Record:
         }
         self._track = sampler.cells.column("track").codes if sampler.cells.has("track") else None
         self._asked = {title: np.zeros(len(self.meter.columns[title].labels)) for title in self._axes}
+        group = next((title for title, axis in self._axes.items() if isinstance(axis, GroupAxis)), None)
+        self._group, self._n_groups = group, 0 if group is None else len(self.meter.columns[group].labels)
+        self._asked_of: dict[str, dict[int, np.ndarray]] = {title: {} for title in self._axes}
         self._counts: dict[str, list[sparse.csr_array]] = defaultdict(list)
         self._primary: list[int | None] = []
         self.numbers: list[np.ndarray] = []
@@ -239,6 +242,8 @@ class _Record:
                 self._primary.append(one.experiment)
                 for title, key in self._keys.items():
                     self._asked[title] += one.shares[key]
+                    if one.experiment is not None and few_pairs(self._n_groups, self.meter.columns[title]):
+                        self._asked_of[title][one.experiment] = one.shares[key]
         if self._track is not None:
             with_another = self._of_batches(count_repeats(self._track[positions]))[:, 2]
             self.same_track.append(with_another / (positions.shape[2] * (self._world_size if self._joint else 1)))
@@ -260,19 +265,18 @@ class _Record:
 
     def label_shares(self) -> tuple[LabelShares, ...]:
         """Return the counts of all batches, column by column."""
-        group = next((title for title, axis in self._axes.items() if isinstance(axis, GroupAxis)), None)
-        n_groups = 0 if group is None else len(self.meter.columns[group].labels)
         return tuple(
             LabelShares(
                 title,
                 column,
-                None if title not in self._axes else "group" if title == group else "share",
+                None if title not in self._axes else "group" if title == self._group else "share",
                 self._asked[title] / len(self._primary) if title in self._axes else None,
+                self._asked_of.get(title, {}),
                 sparse.vstack(self._counts[title], format="csr"),
                 self._world_size,
                 self._joint,
                 self.primary_codes(),
-                n_groups,
+                self._n_groups,
             )
             for title, column in self.meter.columns.items()
         )

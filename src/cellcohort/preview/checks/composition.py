@@ -62,7 +62,7 @@ def shortfalls(survey: Survey) -> Iterator[Finding]:
 
 def _labels_short(survey: Survey, shares: LabelShares) -> tuple[list[str], bool]:
     """List labels short by a tenth of their share and a cell, the worst first; and whether any has no cell."""
-    group, size, asked = survey.group, survey.batch_cells, np.asarray(shares.asked)
+    group, size = survey.group, survey.batch_cells
     rows, cells = shares.mean[None], shares.cells[None]
     where = [""]
     if group is not None and shares.by_primary is not None:
@@ -70,11 +70,12 @@ def _labels_short(survey: Survey, shares: LabelShares) -> tuple[list[str], bool]
         pairs = group.column.codes.astype(np.int64) * n + shares.column.codes
         cells = np.bincount(pairs, minlength=len(rows) * n).reshape(-1, n)
         where = [f" in batches of {name}" for name in group.names]
+    asked = np.broadcast_to(np.asarray(shares.asked) if where == [""] else shares.asked_by_primary, rows.shape)
     lacking = np.nan_to_num((asked - rows) * size)
     lacking[lacking <= np.maximum(1.0, 0.1 * asked * size)] = 0
     order = [divmod(int(k), lacking.shape[1]) for k in np.argsort(-lacking, axis=None, kind="stable")]
     texts = [
-        f"{shares.names[code]} {percent(rows[row, code])} instead of {percent(asked[code])}{where[row]}"
+        f"{shares.names[code]} {percent(rows[row, code])} instead of {percent(asked[row, code])}{where[row]}"
         for row, code in order[: np.count_nonzero(lacking)]
     ]
     return texts, bool((cells[lacking > 0] == 0).any())

@@ -19,7 +19,7 @@ from cellcohort.sampling.planning.quotas import quotas
 from cellcohort.sampling.planning.rounding import inside_of
 from cellcohort.sampling.planning.shortfalls import short_windows, shortfalls
 from cellcohort.sampling.planning.strata import build_strata
-from cellcohort.sampling.planning.targets import build_targets
+from cellcohort.sampling.planning.targets import AskedShares, build_targets
 from cellcohort.sampling.rng import Whole, bits_of, key_of, mix, permuted
 
 MOST_TO_COVER = 1000  # times the batches that the cells fill
@@ -119,9 +119,13 @@ class Plan:
         group, shares, window, cap = _by_kind(cells, axes)
         column = cells.column(group.column) if group else None
         weights = group.weights(column) if group and column else np.ones(1)
-        asked = [(cells.column(axis.column), axis.shares(cells.column(axis.column))) for axis in shares]
+        asked = [
+            AskedShares.of(of, axis.shares(of), column if group and _columns(group) <= _columns(axis) else None)
+            for axis in shares
+            for of in [cells.column(axis.column)]
+        ]
         drawable = np.ones(len(cells), bool)
-        for part, share in ([(column, weights)] if column else []) + asked:
+        for part, share in ([(column, weights)] if column else []) + [(one.column, one.share) for one in asked]:
             if not share[part.counts() > 0].all():
                 drawable &= (share > 0)[part.codes]
         self.n_cells = int(drawable.sum())
@@ -139,19 +143,19 @@ class Plan:
         self.capped: np.ndarray
         self.capped, self.cap = (capped.codes, cap.most) if cap and capped else (np.empty(0, np.int8), 0)
         positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
-        self.strata = build_strata(column, [c for c, _ in asked], hours, capped, positions, len(cells))
+        self.strata = build_strata(column, [one.column for one in asked], hours, capped, positions, len(cells))
         weights = self.weights = np.where(np.isin(np.arange(len(weights)), self.strata.group), weights, 0.0)
         self.leaky = group.leaky if group else 0.0
         groups = np.searchsorted(self.strata.group, np.arange(len(weights) + 1))
         self.times_of_group = self.strata.times_indptr[groups] if self.timed else np.zeros(len(groups), np.int64)
-        ratios = [share for _, share in asked]
+        ratios = [one.share for one in asked]
         self._ratios = ratios
         targets = build_targets(self.strata, ratios, self.leaky, places, len(weights))
         self._batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches, not self.timed)
         self.warnings = shortfalls(self.strata, targets, column, asked, self.leaky, places)
         if window and (short := short_windows(self.strata, targets, window.half_width, window.inside)):
             self.warnings = (*self.warnings, short)
-        self._asked = {_name(axis): share for axis, share in zip(shares, ratios, strict=True)}
+        self._asked = {_name(axis): one for axis, one in zip(shares, asked, strict=True)}
         self.group = _name(group) if group else None
         self.columns = tuple(_name(axis) for axis in ([group] if group else []) + shares)
         self._weight = np.where(weights > 0, column.counts(), 0.0) if column else np.ones(1)
@@ -222,7 +226,7 @@ class Plan:
 
     def asked(self, primary: int, focal: float) -> Asked:
         """What the axes ask of a batch with this primary group and focal time."""
-        shares: dict[Any, np.ndarray] = dict(self._asked)
+        shares: dict[Any, np.ndarray] = {name: one.asked(primary, self.leaky) for name, one in self._asked.items()}
         if self.group is not None:
             others = self._weight.copy()
             others[primary] = 0
@@ -269,6 +273,10 @@ def _by_kind(
         raise ValueError(f"two axes share out one column, {columns}; drop one of them.")
     group, window, cap = (next(iter(kinds[kind]), None) for kind in (GroupAxis, WindowAxis, CapAxis))
     return group, kinds[ShareAxis], window, cap
+
+
+def _columns(axis: Axis) -> set[str]:
+    return {axis.column} if isinstance(axis.column, str) else set(axis.column)
 
 
 def _name(axis: Axis) -> Any:

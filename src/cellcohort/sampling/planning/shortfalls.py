@@ -10,7 +10,7 @@ from numba import njit
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
 from cellcohort.sampling.planning.strata import CompiledStrata, Strata
-from cellcohort.sampling.planning.targets import Targets
+from cellcohort.sampling.planning.targets import AskedShares, Targets
 from cellcohort.sampling.rng import Whole
 
 MOST_GROUPS = 20  # that are spoken of one by one
@@ -42,7 +42,7 @@ def shortfalls(
     strata: Strata,
     targets: Targets,
     group: Column | None,
-    shares: list[tuple[Column, np.ndarray]],
+    shares: list[AskedShares],
     leaky: float,
     places: int,
 ) -> tuple[str, ...]:
@@ -55,8 +55,8 @@ def shortfalls(
         What the batches of each primary group hold.
     group : Column or None
         The column of the group axis.
-    shares : list of (Column, numpy.ndarray)
-        The column of each share axis and the share asked of each of its labels.
+    shares : list of AskedShares
+        What each share axis asks.
     leaky : float
     places : int
         Cells of a batch.
@@ -66,7 +66,7 @@ def shortfalls(
     own, asked = places - leak, leaky * places
     cells = np.add.reduceat(strata.size, bounds[groups])
     lacks_leak, lacks_cells = leak[groups] < asked - 1e-9, own[groups] > cells
-    labels = [_lacking(strata, groups, own, level, share) for level, (_, share) in enumerate(shares)]
+    labels = [_lacking(strata, groups, own, level, asked_of) for level, asked_of in enumerate(shares)]
     lacks_labels = [~lacks_cells & ((absent > 0) | (few > 0)) for absent, few in labels]
     flagged = lacks_leak | lacks_cells | np.logical_or.reduce([np.zeros(len(groups), bool), *lacks_labels])
     if flagged.sum() > MOST_GROUPS and group is not None:
@@ -82,7 +82,7 @@ def shortfalls(
                 f"{lacks_cells.sum():,} of {total:,} labels of {name} have fewer cells than places in each of their "
                 f"batches, {cells.min():,} at least: cells come repeatedly."
             )
-        for (column, share), (absent, few), lacks in zip(shares, labels, lacks_labels, strict=True):
+        for (column, share, _), (absent, few), lacks in zip(shares, labels, lacks_labels, strict=True):
             if lacks.any():
                 messages.append(
                     f"{lacks.sum():,} of {total:,} labels of {name} lack cells of some {column.name}: on average they "
@@ -105,10 +105,10 @@ def shortfalls(
             )
             continue
         here = slice(bounds[g], bounds[g + 1])
-        for level, (column, share) in enumerate(shares):
+        for level, asked_of in enumerate(shares):
             if lacks_labels[level][i]:
                 code = strata.levels[strata.label[here], level]
-                messages += _uneven(column, share, code, strata.size[here], own[g], where)
+                messages += _uneven(asked_of.column, asked_of.within(g), code, strata.size[here], own[g], where)
     return tuple(messages)
 
 
@@ -157,16 +157,20 @@ def cells_within(
 
 
 def _lacking(
-    strata: Strata, groups: np.ndarray, own: np.ndarray, level: int, share: np.ndarray
+    strata: Strata, groups: np.ndarray, own: np.ndarray, level: int, asked_of: AskedShares
 ) -> tuple[np.ndarray, np.ndarray]:
     """How many of the labels asked for have no cells in each group, and how many too few."""
+    share, in_group, possible = asked_of.share, asked_of.group, np.count_nonzero(asked_of.share)
+    if in_group is not None:
+        possible = np.bincount(in_group[share > 0], minlength=len(own))[groups]
+        share = share / np.bincount(in_group, share, len(own)).clip(1e-300)[in_group]
     code = strata.levels[strata.label, level]
     pair, at = np.unique(strata.group.astype(np.int64) * len(share) + code, return_inverse=True)
     have = np.bincount(at, weights=strata.size)
     of, label = np.searchsorted(groups, pair // len(share)), pair % len(share)
     asked = np.bincount(of[share[label] > 0], minlength=len(groups))
     few = np.bincount(of[have < share[label] * own[groups[of]]], minlength=len(groups))
-    return np.count_nonzero(share) - asked, few
+    return possible - asked, few
 
 
 def _uneven(
