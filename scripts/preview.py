@@ -1,4 +1,4 @@
-"""Show what a sampler does to cells, before anything is trained: no features, no model, no GPU; images as pictures."""
+"""Show what a sampler does to cells, before anything is trained: no model, no GPU; images as pictures."""
 
 from __future__ import annotations
 

@@ -83,6 +83,7 @@ def test_patches_are_those_of_the_images_around_the_cells_in_the_order_of_the_ch
     data = load(patch=patch).every_cell()
     recorded = data.recorded(np.arange(len(data)))
     assert recorded.shape == (len(data), 2, *patch) and recorded.dtype == np.float32
+    assert data.channels == ("Phase", "Marker")
     for position, row in enumerate(table(data).itertuples()):
         assert np.array_equal(recorded[position], cut_out(row, patch))
 

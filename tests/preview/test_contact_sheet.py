@@ -64,6 +64,13 @@ def test_anchors_stand_over_their_positives_in_every_channel_and_batch() -> None
         assert figure.axes[panel].get_ylabel() == f"batch {step}, channel {channel}"
 
 
+def test_channels_are_called_by_their_names() -> None:
+    samples: Any = Numbered()
+    samples.channels = ("GFP", "a channel that has a very long name")
+    figure, _ = made(samples, steps=[1])
+    assert [axes.get_ylabel() for axes in figure.axes] == ["batch 1, GFP", "batch 1, a channel t… long name"]
+
+
 def test_labels_are_those_of_the_cell_with_the_hours_to_its_positive() -> None:
     figure, _ = made(Numbered())
     said = [label.get_text() for label in figure.axes[0].get_xticklabels()]

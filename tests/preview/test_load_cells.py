@@ -179,6 +179,29 @@ def test_the_preview_takes_missing_labels_as_training_does(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ("[area,dye]", r"missing or infinite features: 'dye' in 8 of 72 rows"),
+        ("null", r"data\.columns\.features is empty; .*area, dye, dose"),
+        ("[drug]", r"'drug'"),
+        ("[plate]", r"'plate': no such column"),
+    ],
+)
+def test_the_preview_refuses_the_features_that_training_refuses(tmp_path: Path, features: str, message: str) -> None:
+    frame = table()[["experiment", "condition", "time", "track", "area", "dye", "dose"]]
+    frame = frame.assign(dye=frame["dye"].where(frame["time"] != 2), drug=frame["condition"])
+    line = ["data=tracks", f"data.path={saved(tmp_path, frame=frame)}", "data.interval_minutes=30"]
+    with initialize_config_dir(str(Path(__file__).parents[2] / "conf"), version_base="1.3"):
+        config = compose("preview", [*line, f"data.columns.features={features}", "batch_sampler.batch_size=8"])
+    with pytest.raises(ValueError, match=message) as training:
+        instantiate(config.data).dataset()
+    with pytest.raises(ValueError, match=message) as preview:
+        training_cells(config)
+    assert str(preview.value) == str(training.value)
+    assert preview.value.__notes__ == ["To see what a sampler does to labels alone, use data=table."]
+
+
+@pytest.mark.parametrize(
     ("merge", "message"),
     [
         (

@@ -380,7 +380,7 @@ def test_the_command_leaves_text_picture_and_config_and_needs_no_torch(tmp_path:
     frame = table({(e, c): 200 for e in "ab" for c in ("mock", "Mock")}).rename(
         columns={"hours_post_infection": "time"}
     )
-    frame["time"], frame["area"] = np.arange(len(frame)), "not a number"
+    frame["time"], frame["area"] = np.arange(len(frame)), 1.0
     frame.to_parquet(tmp_path / "cells.parquet")
     heavy = ["torch", "lightning", "monai", "wandb", "sklearn"]
     script = f"""

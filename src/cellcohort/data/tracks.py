@@ -12,7 +12,7 @@ import pandas as pd
 
 from cellcohort.augment import made
 from cellcohort.augment.features import LIGHT, Augment
-from cellcohort.cells import numeric_values
+from cellcohort.cells import CellTable, numeric_values
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import Positive, anchor_cells
 from cellcohort.datasets.protocol import LabelledCells
@@ -107,7 +107,7 @@ class Tracks(Windows):
     log1p: Sequence[str] = ()
 
     def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:
-        """Read the cells without their features; these are not looked at, and need not be there.
+        """Read the cells without their features, which :meth:`check` looks at.
 
         Parameters
         ----------
@@ -154,14 +154,25 @@ class Tracks(Windows):
         from cellcohort.datasets.features.windows import TrackWindows  # here, since labels need no torch
 
         roles = Roles.of(self.columns)
-        table = read_table(self.path, {*roles.columns(), *roles.features}, None, text_columns(roles), roles.numbers)
-        cells, rows = cells_of(table, roles, self._times, self.merge_labels, self.missing)
-        _check_features(table, roles)
-        values = _features(table.iloc[rows], roles.features, self.log1p, table.attrs.get("words", {}))
+        cells, values = self._read(roles)
         return TrackWindows(
             cells, values, roles.features, self.frames, self.tau_hours, self.positive, made(self.augment), self.seed,
             roles.whole, pairs,
         )  # fmt: skip
+
+    def check(self) -> None:
+        """Read the features, and refuse those that :meth:`dataset` refuses."""
+        try:
+            self._read(Roles.of(self.columns))
+        except ValueError as error:
+            error.add_note("To see what a sampler does to labels alone, use data=table.")
+            raise
+
+    def _read(self, roles: Roles) -> tuple[CellTable, np.ndarray]:
+        table = read_table(self.path, {*roles.columns(), *roles.features}, None, text_columns(roles), roles.numbers)
+        cells, rows = cells_of(table, roles, self._times, self.merge_labels, self.missing)
+        _check_features(table, roles)
+        return cells, _features(table.iloc[rows], roles.features, self.log1p, table.attrs.get("words", {}))
 
     @property
     def _times(self) -> Times:

@@ -80,7 +80,8 @@ class LabelledCells(Paired):
 class Source(Protocol):
     """Where cells come from, before anything is read.
 
-    The groups of ``conf/data`` make one each. Its attributes are the options of the group.
+    The groups of ``conf/data`` make one each. Its attributes are the options of the group. It may have a method
+    ``check()``, by which a preview refuses inputs of cells that training would refuse.
     """
 
     def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> Any:

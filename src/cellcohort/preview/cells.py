@@ -89,10 +89,14 @@ def training_cells(config: DictConfig) -> TrainingCells:
     hydra.errors.InstantiationException
         `data` has a key that its source does not take, or an option of it is out of range.
     ValueError
-        The cells that are held out are too few for a batch of every rank.
+        Training would refuse the cells or their features, or those that are held out are too few for a batch of every
+        rank.
     """
     by = [] if config.split.by == "track" else names_of([config.split.by])
-    whole = instantiate(config.data).cells(sorted({*_columns(config.sampler), *by}), instantiate(config.pairs))
+    source = instantiate(config.data)
+    whole = source.cells(sorted({*_columns(config.sampler), *by}), instantiate(config.pairs))
+    if hasattr(source, "check"):  # of tables, whose features can be read at once
+        source.check()
     training, validation = instantiate(config.split, whole)
     instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
     n_all = len(whole.cells)

@@ -38,7 +38,8 @@ def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), see
     Parameters
     ----------
     samples : Samples
-        Of images: inputs (channels, slices, lines, columns), of which the middle slice is shown.
+        Of images: inputs (channels, slices, lines, columns), of which the middle slice is shown. Names of the
+        channels are in its attribute ``channels``, if it has one.
     sampler : Sampler
         Of the cells of `samples`; the batches shown are those of its rank.
     steps : iterable of int
@@ -63,6 +64,7 @@ def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), see
     panel = n_rows * _INCH * lines / columns + _LABELS
     width, height = n_cells * _INCH + _MARGIN + 0.1, len(strips) * channels * panel + 0.1
     figure = Figure(figsize=(width, height), dpi=110)
+    names = getattr(samples, "channels", [f"channel {c}" for c in range(channels)])
     greys = [np.percentile([strip.images[:, :, c] for strip in strips], (0.5, 99.5)) for c in range(channels)]
     panels = [(strip, c) for strip in strips for c in range(channels)]
     for number, (strip, c) in enumerate(panels):
@@ -74,7 +76,7 @@ def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), see
         axes.vlines(np.arange(1, n_cells) * columns - 0.5, -0.5, n_rows * lines - 0.5, color="white", lw=1.5)
         axes.set_yticks((np.arange(n_rows) + 0.5) * lines, strip.rows, fontsize=8)
         axes.set_xticks((np.arange(n_cells) + 0.5) * columns, strip.columns, fontsize=6.5)
-        axes.set_ylabel(f"batch {strip.step}, channel {c}", fontsize=8, fontweight="bold")
+        axes.set_ylabel(f"batch {strip.step}, {short(names[c], 22)}", fontsize=8, fontweight="bold")
         axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
         axes.spines[:].set_visible(False)
     return figure

@@ -118,6 +118,12 @@ class Patches(Paired, Dataset[dict[str, Any]]):
             raise RuntimeError("a loader's worker process holds no table; read `cells` in the main process.")
         return self._cells
 
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the channels of an input; several with a slash between them where experiments differ."""
+        names = zip(*(field.channel_names for field in self.chunks.fields), strict=True)
+        return tuple("/".join(dict.fromkeys(of_fields)) for of_fields in names)
+
     def __len__(self) -> int:
         return len(self._rows)
 
