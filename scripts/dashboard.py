@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from cellcohort.comparison.wandb_workspace import logged, place, specification, workspace
+from cellcohort.comparison.wandb_workspace import continued, logged, place, specification, workspace
 from cellcohort.runtime.wandb import has_key
 
 
@@ -28,7 +28,13 @@ def main() -> None:
     names, told = logged(options.directory), place(options.directory)
     project = options.project or told["project"]
     group = None if options.all_runs else options.group or told.get("group")
-    made = workspace(names, options.entity, project, group)
+    rests = continued(options.directory)
+    made = workspace(names, options.entity, project, group, [rest["wandb"] for rest in rests.values() if rest["wandb"]])
+    for name, rest in rests.items():
+        left_out = (
+            f"W&B run {rest['wandb']}, its first part, is not shown" if rest["wandb"] else "its first part has none"
+        )
+        print(f"{name} continues {rest['run']} at step {rest['step']}: {left_out}.")
     failed = ""
     if has_key() and options.entity:
         try:

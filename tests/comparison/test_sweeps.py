@@ -15,11 +15,12 @@ import pytest
 import submitit
 import yaml
 from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import DictConfig
 
 import wandb_file
 from cellcohort.composition.log import CompositionLog, read_about
-from cellcohort.runtime.run import Run
-from hydra_plugins.cellcohort_sweeps.sweeper import Job, launched
+from cellcohort.runtime.run import Run, digest
+from hydra_plugins.cellcohort_sweeps.sweeper import Job, _wandb_group, launched
 
 Train = Callable[..., Path]
 Start = Callable[..., subprocess.CompletedProcess[str]]
@@ -136,6 +137,24 @@ def test_finished_jobs_of_other_options_are_not_taken_for_these(
     with pytest.raises(SystemExit):
         sweep("sampler=random", "seed=0", "module.projection=8")
     assert "other options" in capsys.readouterr().err
+
+
+def test_a_job_of_another_version_is_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"seed": 0, "run_name": "one", "version": "${version:}"}
+    before = digest(DictConfig(options))
+    assert digest(DictConfig(options | {"run_name": "other"})) == before != digest(DictConfig(options | {"seed": 1}))
+    monkeypatch.setattr("cellcohort.runtime.run.version", lambda _: "99.0")
+    assert digest(DictConfig(options)) != before
+
+
+@pytest.mark.parametrize(("own", "group"), [(None, "sweep"), ("mine", "mine")])
+def test_a_wandb_group_of_the_user_is_kept(own: str | None, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_RUN_GROUP", raising=False)
+    if own:
+        monkeypatch.setenv("WANDB_RUN_GROUP", own)
+    with _wandb_group("sweep"):
+        assert os.environ["WANDB_RUN_GROUP"] == group
+    assert os.environ.get("WANDB_RUN_GROUP") == own
 
 
 def finished_with(sweep: Path, world_size: int) -> None:

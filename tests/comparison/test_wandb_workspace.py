@@ -99,6 +99,21 @@ def test_the_runs_say_their_project_and_group_and_a_run_by_itself_is_found(tmp_p
         assert made["project"] == "cells" and [each["value"] for each in runs["filters"]["filters"]] == ["monday"]
 
 
+def test_a_run_and_its_continuation_are_shown_once(tmp_path: Path, call: Call) -> None:
+    for name in ("first", "rest"):
+        log_to_wandb(tmp_path / name)
+        (tmp_path / name / "metrics.csv").write_text("epoch,step,eval/probe\n0,0,1.0\n")
+    config = yaml.safe_load((tmp_path / "rest" / "config.yaml").read_text())
+    config["continues"] = {"run": "first", "wandb": "abc123", "step": 10}
+    (tmp_path / "rest" / "config.yaml").write_text(yaml.safe_dump(config))
+    said = call(tmp_path).splitlines()
+    assert said[0] == "rest continues first at step 10: W&B run abc123, its first part, is not shown."
+    (runs,) = json.loads((tmp_path / "dashboard.json").read_text())["spec"]["section"]["runSets"]
+    (shown, left_out) = runs["filters"]["filters"]
+    assert shown["value"] == "monday" and (left_out["op"], left_out["value"]) == ("!=", "abc123")
+    assert left_out["key"]["name"] == "name", "what W&B calls the id of a run"
+
+
 def test_runs_that_were_not_logged_to_wandb_are_refused(tmp_path: Path, call: Call) -> None:
     (tmp_path / "metrics.csv").write_text("epoch,step,train/loss\n0,0,1.0\n")
     (tmp_path / "config.yaml").write_text("logger: {}\n")

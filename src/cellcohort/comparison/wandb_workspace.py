@@ -56,7 +56,27 @@ def place(directory: Path) -> dict[str, Any]:
     )
 
 
-def workspace(names: Sequence[str], entity: str, project: str, group: str | None) -> Workspace:
+def continued(directory: Path) -> dict[str, dict[str, Any]]:
+    """Return of which run each run that continues another is the rest: "run", "wandb" (its id or None) and "step".
+
+    Parameters
+    ----------
+    directory : pathlib.Path
+        A sweep, or one run.
+
+    Returns
+    -------
+    dict of str to dict
+        By the name of the run that continues another.
+    """
+    files = sorted([*directory.glob("config.yaml"), *directory.glob("*/config.yaml")])
+    configs = {file.parent.name: yaml.safe_load(file.read_text(encoding="utf-8")) or {} for file in files}
+    return {name: config["continues"] for name, config in configs.items() if config.get("continues")}
+
+
+def workspace(
+    names: Sequence[str], entity: str, project: str, group: str | None, without: Sequence[str] = ()
+) -> Workspace:
     """Lay the panels out.
 
     Parameters
@@ -67,6 +87,8 @@ def workspace(names: Sequence[str], entity: str, project: str, group: str | None
         Where on W&B the runs are.
     group : str or None
         The W&B group whose runs are shown, which is the name of the sweep's directory; None shows all.
+    without : sequence of str
+        Ids of W&B runs that are not shown: those that others continue, whose scores are not of the whole training.
 
     Returns
     -------
@@ -91,7 +113,8 @@ def workspace(names: Sequence[str], entity: str, project: str, group: str | None
     bars = [panels.BarPlot(title=name.removeprefix("eval/"), metrics=[name], **by) for name in scores]
     sections = [("What batches held", held), ("Training", curves), ("Scores", bars)]
     shown = [parts.Section(name, panels=own, is_open=True) for name, own in sections if own]
-    runs = parts.RunsetSettings(filters=f"Group == {group!r}" if group else "", groupby=[parts.Config("strategy")])
+    shown_runs = [*([f"Group == {group!r}"] if group else []), *(f"ID != {number!r}" for number in without)]
+    runs = parts.RunsetSettings(filters=" and ".join(shown_runs), groupby=[parts.Config("strategy")])
     return parts.Workspace(
         entity=entity, project=project, name=f"cellcohort {group or 'runs'}", sections=shown, runset_settings=runs,
         settings=parts.WorkspaceSettings(x_axis=STEP),
