@@ -11,10 +11,10 @@ from numba import njit
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
 from cellcohort.sampling.chunked.rotation import Rotation
 from cellcohort.sampling.drawing.time_window import TOLERANCE, least_and_most, share_out
-from cellcohort.sampling.planning.cycle import Cycle
-from cellcohort.sampling.planning.plan import Plan
-from cellcohort.sampling.planning.rounding import inside_of
+from cellcohort.sampling.planning.epoch_plan import Donors, EpochPlan, round_batch
+from cellcohort.sampling.planning.plan import Plan, inside_of
 from cellcohort.sampling.planning.strata import CompiledStrata, stable_order
+from cellcohort.sampling.planning.targets import Targets
 from cellcohort.sampling.rng import mix, permuted_each, unit
 
 DONOR_TRIES = 64  # cells drawn at random to find a group that cells may leak from
@@ -84,29 +84,17 @@ def window_spec(
 
 
 class GroupBatches(NamedTuple):
-    """The batches of a cycle by primary group.
+    """What the n-th batch of a group takes from every stratum, by `round_batch`; `places` are the cells of a batch."""
 
-    Attributes
-    ----------
-    first : numpy.ndarray of int64, shape (n_groups + 1,)
-        Group `g` is primary in the batches ``row[first[g]:first[g + 1]]`` of the cycle.
-    row : numpy.ndarray of int64, shape (n_batches,)
-    indptr, stratum, cells : numpy.ndarray of int64
-        Batch `r` takes ``cells[i]`` cells of ``stratum[i]`` for i in ``indptr[r]:indptr[r + 1]``, sorted by label.
-    """
-
-    first: np.ndarray
-    row: np.ndarray
-    indptr: np.ndarray
-    stratum: np.ndarray
-    cells: np.ndarray
+    targets: Targets
+    donors: Donors
+    key: np.uint64
+    places: int
 
     @classmethod
-    def of(cls, cycle: Cycle, n_groups: int) -> GroupBatches:
-        """Sort the batches of a cycle."""
-        row = np.argsort(cycle.primary, kind="stable")
-        first = np.searchsorted(cycle.primary[row], np.arange(n_groups + 1))
-        return cls(first, row, cycle.ptr, cycle.stratum, cycle.count.astype(np.int64))
+    def of(cls, batches: EpochPlan) -> GroupBatches:
+        """Return those of a plan."""
+        return cls(batches.targets, batches.donors, batches.key, batches.places)
 
 
 class Demand(NamedTuple):
@@ -190,32 +178,27 @@ def _cells_of_batches(
     proportion to its cells. Where these lack the cells, they come from the strata of the plan.
     """
     n, n_groups = len(spec.focal), len(spec.primary)
-    rows, room = np.empty(n, np.int64), 0
+    indptr, stratum = np.zeros(n + 1, np.int64), np.empty(n * batches.places, np.int64)
+    cells, filled = np.empty(n * batches.places, np.int64), 0
+    planned, n_planned = np.empty(batches.places, np.int32), np.empty(batches.places, np.int32)
     for j in range(n):
         group, nth = spec.primary[j % n_groups], spec.occurrence[j % n_groups] * (n // n_groups) + j // n_groups
-        first, last = batches.first[group], batches.first[group + 1]
-        rows[j] = batches.row[first + nth % (last - first)]
-        room += (batches.indptr[rows[j] + 1] - batches.indptr[rows[j]]) * (1 + n_groups)
-    indptr, stratum, cells = np.zeros(n + 1, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
-    filled = 0
-    for j in range(n):
-        group = spec.primary[j % n_groups]
-        first, last = batches.indptr[rows[j]], batches.indptr[rows[j] + 1]
-        for i in range(first, last):
-            if strata.group[batches.stratum[i]] == group:
-                stratum[filled], cells[filled] = batches.stratum[i], batches.cells[i]
+        first, last = 0, round_batch(batches.targets, batches.donors, group, nth, batches.key, planned, n_planned)
+        for i in range(last):
+            if strata.group[planned[i]] == group:
+                stratum[filled], cells[filled] = planned[i], n_planned[i]
                 filled += 1
         donors = _donors(spec.primary, group, strata, mix(key, _U(j % n_groups)))
         while first < last:
-            label, total, i = strata.label[batches.stratum[first]], 0, first
-            while first < last and strata.label[batches.stratum[first]] == label:
-                total += batches.cells[first] if strata.group[batches.stratum[first]] != group else 0
+            label, total, i = strata.label[planned[first]], 0, first
+            while first < last and strata.label[planned[first]] == label:
+                total += n_planned[first] if strata.group[planned[first]] != group else 0
                 first += 1
             n_donors = _leak(donors, label, total, j // n_groups, strata, stratum[filled:], cells[filled:])
             filled += n_donors
             while n_donors == 0 and total > 0 and i < first:
-                if strata.group[batches.stratum[i]] != group:
-                    stratum[filled], cells[filled] = batches.stratum[i], batches.cells[i]
+                if strata.group[planned[i]] != group:
+                    stratum[filled], cells[filled] = planned[i], n_planned[i]
                     filled += 1
                 i += 1
         indptr[j + 1] = filled

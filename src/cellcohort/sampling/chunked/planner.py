@@ -94,18 +94,24 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, plan: Plan, rows: np.ndarray | None, chunk_size: int) -> Table:
         """Sort the cells of a plan by chunk; `rows` are those of the store, None for the positions themselves."""
-        cycle, strata, chunks = plan.cycle, plan.strata, build_chunk_index(plan.strata, rows, chunk_size)
-        batches = cycle.occurrences[strata.group]
-        per_batch = cycle.total / np.where(batches > 0, batches, len(cycle))
+        strata, chunks = plan.strata, build_chunk_index(plan.strata, rows, chunk_size)
+        share = plan.batches.share[strata.group]
+        per_batch = drawn_per_batch(plan) / np.where(share > 0, share, 1.0)
         return cls(
             chunks,
             CompiledStrata.of(strata, plan.capped.astype(np.int32)),
-            GroupBatches.of(cycle, len(plan.weights)),
+            GroupBatches.of(plan.batches),
             per_batch * np.diff(chunks.stratum_indptr) / strata.size,
             plan.half_width,
             plan.cap,
             chunks.largest,
         )
+
+
+def drawn_per_batch(plan: Plan) -> np.ndarray:
+    """Return the cells of each stratum that a batch holds on average, float of shape (n_strata,)."""
+    rates = plan.batches.rates()  # without leaks, which come from all groups in proportion
+    return rates * plan.places / rates.sum()
 
 
 class WindowPlanner:
@@ -140,9 +146,8 @@ class WindowPlanner:
     @property
     def least_cost(self) -> float:
         """Chunks per batch if each is read as often as the cells of its most requested stratum are drawn."""
-        chunks, cycle = self.table.chunks, self.plan.cycle
-        often = np.zeros(chunks.n_chunks)
-        np.maximum.at(often, chunks.chunk, (cycle.total / len(cycle) / self.plan.strata.size)[chunks.stratum])
+        chunks, often = self.table.chunks, np.zeros(self.n_chunks)
+        np.maximum.at(often, chunks.chunk, (drawn_per_batch(self.plan) / self.plan.strata.size)[chunks.stratum])
         return float(often.sum())
 
     def window(self, rotation: Rotation, epoch: int, number: int, attempt: int, most_chunks: int) -> ChunkWindow:

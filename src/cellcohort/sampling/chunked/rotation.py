@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from cellcohort.messages import several
-from cellcohort.sampling.planning.cycle import SHORTEST_CYCLE, order_of_primaries
-from cellcohort.sampling.planning.rounding import golden_step
+from cellcohort.sampling.planning.epoch_plan import GOLDEN
 from cellcohort.sampling.rng import key_of, uniform
 
+SHORTEST_CYCLE = 1024  # times that the groups of a cycle are primary, at least
 ALIKE = 1.03  # groups whose share differs by less from one batch in every window are primary once in every window
 EPOCHS_CHECKED = 4  # whether ranks meet all groups is checked in so many epochs
 BATCHES_CHECKED = 4096  # and in so many batches of an epoch of a rank
@@ -61,11 +63,11 @@ class Rotation:
         return len(self.primary)
 
     def groups_of(self, epoch: int, window: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the primary groups of a window of an epoch, and how often each was primary before."""
+        """Return the primary groups of a window, and how often each was primary before; an epoch counts as a cycle."""
         cycles, row = divmod(self._start(epoch) + window, len(self))
         first = int(self._first_group(epoch, np.array([window]))[0])
         primary = np.roll(self.primary[row], -first).astype(np.int64)
-        return primary, np.roll(self.occurrence[row], -first) + cycles * self.occurrences[primary]
+        return primary, np.roll(self.occurrence[row], -first) + (epoch + cycles) * self.occurrences[primary]
 
     def primary_of(self, epoch: int, batch: np.ndarray) -> np.ndarray:
         """Return the primary group of each of some batches of an epoch."""
@@ -110,9 +112,11 @@ def build_rotation(weights: np.ndarray, groups: int, batches_per_group: int, n_b
     often[(often * ALIKE > once) & (often < ALIKE * once)] = once  # so that none comes twice in a window
     often[share.argmax()] += -often.sum() % groups
     if groups > np.count_nonzero(share):
-        primary = _evenly_spaced(often).reshape(-1, groups)
+        primary = _spread(often, 0.5).reshape(-1, groups)
     else:
-        primary = _without_repeats(order_of_primaries(often, seed)[0].reshape(-1, groups))
+        primary = _without_repeats(
+            _spread(often, uniform(key_of(seed), np.arange(often.sum(), dtype=np.uint64))).reshape(-1, groups)
+        )
     n = len(primary)
     primary = primary[np.argsort(primary[:, 0], kind="stable")][np.arange(n) * golden_step(n) % n]
     order = np.argsort(primary, axis=None, kind="stable")
@@ -121,11 +125,17 @@ def build_rotation(weights: np.ndarray, groups: int, batches_per_group: int, n_b
     return Rotation(primary, occurrence.reshape(primary.shape), often, batches_per_group)
 
 
-def _evenly_spaced(often: np.ndarray) -> np.ndarray:
-    """List every group so often, its places at equal distances."""
+@lru_cache
+def golden_step(n: int) -> int:
+    """Return a number near the golden section of n that has no factor in common with it."""
+    return next(a for a in range(max(1, round(n * GOLDEN)), 2 * n + 2) if math.gcd(a, n) == 1)
+
+
+def _spread(often: np.ndarray, shift: np.ndarray | float) -> np.ndarray:
+    """List every group so often, at equal distances, each place moved on by a share of the distance."""
     group = np.repeat(np.arange(len(often)), often)
     nth = np.arange(len(group)) - np.repeat(np.cumsum(often) - often, often)
-    return group[np.argsort((nth + 0.5) / often[group], kind="stable")].astype(np.int32)
+    return group[np.argsort((nth + shift) / often[group], kind="stable")].astype(np.int32)
 
 
 def _without_repeats(primary: np.ndarray) -> np.ndarray:

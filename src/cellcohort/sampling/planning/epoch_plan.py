@@ -103,15 +103,15 @@ class EpochPlan:
         per_epoch: int,
         counted: bool,
     ) -> None:
-        self.targets, self._places, self._per_epoch = targets, places, per_epoch
+        self.targets, self.places, self._per_epoch = targets, places, per_epoch
         self._counted = counted
-        self._share = weights / weights.sum()
-        self._key = key_of(seed, 1)
+        self.share = weights / weights.sum()
+        self.key = key_of(seed, 1)
         end = np.rint(np.cumsum(weights) / weights.sum() * WHOLE).astype(np.int64)
         end[np.flatnonzero(weights)[-1] :] = WHOLE
-        self._groups = Groups(end, int(self._key >> np.uint64(32)))
+        self._groups = Groups(end, int(self.key >> np.uint64(32)))
         order = np.argsort(strata.label, kind="stable") if targets.leak.any() else np.empty(0, np.int64)
-        self._donors = Donors(
+        self.donors = Donors(
             np.searchsorted(strata.label[order], np.arange(len(strata.levels) + 1)), order.astype(np.int32),
             np.cumsum(strata.size[order]).astype(strata.order.dtype), targets.first, strata.label,
         )  # fmt: skip
@@ -123,7 +123,7 @@ class EpochPlan:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        arrays = [*self.targets, *self._donors[:3], *(array for _, block in self._kept for array in block)]
+        arrays = [*self.targets, *self.donors[:3], *(array for _, block in self._kept for array in block)]
         return sum(array.nbytes for array in arrays) + (self._front[2].nbytes if self._front else 0)
 
     def batch(self, epoch: int, number: int) -> tuple[int, int, np.ndarray, np.ndarray, np.ndarray]:
@@ -141,14 +141,14 @@ class EpochPlan:
         front = self._front
         if front is None or front[0] != epoch or front[1] > index or (not self._counted and front[1] < index):
             begin = 0 if self._counted else index
-            occurrence = occurrences_before(self._groups, epoch * self._per_epoch + begin * self.per_block, self._key)
+            occurrence = occurrences_before(self._groups, epoch * self._per_epoch + begin * self.per_block, self.key)
             front = (epoch, begin, occurrence, np.zeros(len(self.targets.upto), self._counter_type))
         while front[1] <= index:
             _, at, occurrence, taken = front
             occurrence, taken = occurrence.copy(), taken.copy()
             first = epoch * self._per_epoch + at * self.per_block
-            primary = primary_groups(self._groups, first, self.per_block, self._key)
-            block = Block(*_plan_block(primary, occurrence, self.targets, self._donors, taken, self._places, self._key))
+            primary = primary_groups(self._groups, first, self.per_block, self.key)
+            block = Block(*_plan_block(primary, occurrence, self.targets, self.donors, taken, self.places, self.key))
             self._kept = (*self._kept[1 - MOST_KEPT :], ((epoch, at), block))
             front = self._front = (epoch, at + 1, occurrence, taken)
         return block
@@ -156,7 +156,7 @@ class EpochPlan:
     def rates(self) -> np.ndarray:
         """Cells that a batch takes from each stratum on average for its own group, float of shape (n_strata,)."""
         targets = self.targets
-        own = np.where(targets.joint, 1 - targets.leak / self._places, 1.0) * self._share
+        own = np.where(targets.joint, 1 - targets.leak / self.places, 1.0) * self.share
         per_group = np.diff(targets.first)
         cells = np.diff(targets.upto, prepend=0.0)
         begins = targets.first[:-1][per_group > 0]

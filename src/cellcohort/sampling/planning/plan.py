@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +12,7 @@ from cellcohort.cells import CellTable
 from cellcohort.messages import several
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
-from cellcohort.sampling.planning.cycle import Cycle, build_cycle
 from cellcohort.sampling.planning.epoch_plan import EpochPlan
-from cellcohort.sampling.planning.quotas import quotas
-from cellcohort.sampling.planning.rounding import inside_of
 from cellcohort.sampling.planning.shortfalls import short_windows, shortfalls
 from cellcohort.sampling.planning.strata import build_strata
 from cellcohort.sampling.planning.targets import AskedShares, build_targets
@@ -99,8 +95,8 @@ class Plan:
         Group `g` has the times ``strata.times[times_of_group[g]:times_of_group[g + 1]]``.
     capped, cap : numpy.ndarray of int, int
         Code of the capped label of every cell of the table, and cells of one label in a batch; 0 for no cap.
-    cycle : Cycle
-        Which group is primary and what each stratum gives, over a cycle of batches.
+    batches : EpochPlan
+        Which group is primary and what each stratum gives, batch by batch.
     group : str or tuple of str or None
         The column of the group axis.
     columns : tuple of (str or tuple of str)
@@ -149,9 +145,8 @@ class Plan:
         groups = np.searchsorted(self.strata.group, np.arange(len(weights) + 1))
         self.times_of_group = self.strata.times_indptr[groups] if self.timed else np.zeros(len(groups), np.int64)
         ratios = [one.share for one in asked]
-        self._ratios = ratios
         targets = build_targets(self.strata, ratios, self.leaky, places, len(weights))
-        self._batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches, not self.timed)
+        self.batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches, not self.timed)
         self.warnings = shortfalls(self.strata, targets, column, asked, self.leaky, places)
         if window and (short := short_windows(self.strata, targets, window.half_width, window.inside)):
             self.warnings = (*self.warnings, short)
@@ -163,7 +158,7 @@ class Plan:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        return self.strata.nbytes + self._batches.nbytes
+        return self.strata.nbytes + self.batches.nbytes
 
     def covering(self) -> tuple[int, str]:
         """Batches that draw every cell at least once, and what that costs, in words."""
@@ -172,7 +167,7 @@ class Plan:
                 "num_batches='cover' cannot be promised with a window around a focal time or a cap on tracks, "
                 "which decides what is drawn; set a number, and see with coverage() what it covers."
             )
-        size, rates = self.strata.size, self._batches.rates()
+        size, rates = self.strata.size, self.batches.rates()
         expected = float((size / rates).max())
         if expected > MOST_TO_COVER * self.n_batches:
             rarest = int((size / rates).argmax())
@@ -182,7 +177,7 @@ class Plan:
                 f"{rates[rarest]:.2g} cells a batch. Set a number, or give it more (weights, ratio)."
             )
         epochs = range(int(np.clip(LOOKED_AT / expected, 4, 64)))
-        n = max(self._batches.length_that_covers(size, epoch) for epoch in epochs)
+        n = max(self.batches.length_that_covers(size, epoch) for epoch in epochs)
         n += n // 50 if len(size) > 1 else 0  # since later epochs may take a little longer
         draws = rates * n / size
         least, most = int(draws.argmin()), int(draws.argmax())
@@ -194,7 +189,7 @@ class Plan:
 
     def rare(self, n_batches: int) -> str:
         """A sentence on the strata that are asked less than one cell in so many batches; empty if there are none."""
-        asked = self._batches.rates() * n_batches
+        asked = self.batches.rates() * n_batches
         n, fewest = int((asked < 1 - 1e-6).sum()), float(asked.min())
         if n == 0:
             return ""
@@ -203,15 +198,9 @@ class Plan:
             "drawn in every epoch, but over epochs each comes as often as it is asked."
         )
 
-    @cached_property
-    def cycle(self) -> Cycle:
-        """The cycle of batches that chunk pickers use; strata that it leaves out are in none of their batches."""
-        parts = quotas(self.strata, self._ratios, self.leaky, self.places)
-        return build_cycle(self.strata, self.weights, parts, self.n_batches, self.seed)
-
     def spec(self, epoch: int, number: int) -> BatchSpec:
         """What one batch is to hold."""
-        primary, occurrence, stratum, n_cells, before = self._batches.batch(epoch, number)
+        primary, occurrence, stratum, n_cells, before = self.batches.batch(epoch, number)
         if self.timed:
             focal = self._focal(epoch, primary, occurrence)
             window = TimeWindow(focal, self.half_width, inside_of(self.places * self.share_inside, number))
@@ -238,6 +227,14 @@ class Plan:
             return Asked(shares, experiment, self.leaky)
         focal = focal if np.isfinite(focal) else np.nan
         return Asked(shares, experiment, self.leaky, focal, self.half_width, self.share_inside)
+
+
+@njit(cache=True, nogil=True)
+def inside_of(cells: float, number: Whole) -> Whole:
+    """The whole number for batch `number` that is `cells` on average: fractions of a cell are made up over batches."""
+    whole = np.int64(cells + 1e-9)
+    part = cells + 1e-9 - whole
+    return whole + np.int64((number + 1) * part) - np.int64(number * part)
 
 
 @njit(cache=True, nogil=True)
