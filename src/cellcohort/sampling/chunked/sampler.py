@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, pairwise
 
 import annbatch.abc
 import numpy as np
@@ -20,7 +21,7 @@ from cellcohort.sampling.chunked.sequential import SequentialPicker
 from cellcohort.sampling.planning.plan import Plan
 
 CHUNK_SIZE = 64  # rows, where the cells are of no store that says
-RUN = 2  # neighbouring chunks that are read together: one thread decodes them
+RUN = 2  # neighbouring chunks, a power of 2, that are read together: one thread decodes them
 
 
 class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
@@ -165,15 +166,16 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         is_read = np.zeros(n_obs // self.chunk_size + 1, bool)
         is_read[chunk] = True
         chunks = np.flatnonzero(is_read)
-        first = np.arange(len(chunks)) // RUN % 2 == 0  # every other run first, so that no two are neighbours
+        first = np.arange(len(chunks)) & RUN == 0  # every other run first, so that no two are neighbours
         chunks = np.concatenate([chunks[first], chunks[~first]])
         begin = chunks * self.chunk_size
         end = np.minimum(begin + self.chunk_size, n_obs)
         offset = np.zeros(len(is_read), np.int64)  # from the row of a cell to its place among the rows read
         offset[chunks] = np.cumsum(end - begin) - end
+        place, bounds = rows + offset.take(chunk), accumulate(map(len, batches), initial=0)
         return {
-            "requests": [slice(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)],
-            "splits": np.split(rows + offset[chunk], np.cumsum([len(batch) for batch in batches])[:-1]),
+            "requests": list(map(slice, begin.tolist(), end.tolist())),
+            "splits": [place[a:b] for a, b in pairwise(bounds)],
         }
 
     # what annbatch calls
