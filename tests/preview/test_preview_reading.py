@@ -302,7 +302,7 @@ def test_few_windows_are_not_blamed_on_the_table() -> None:
 
 
 def test_leaders_that_come_otherwise_than_asked_are_told() -> None:
-    of = windows({"experiment": ExperimentAware(), "temporal": TemporallyEnriched()}, num_batches=20)
+    of = windows({"experiment": ExperimentAware(), "temporal": TemporallyEnriched()}, num_batches=10)
     asked, led = of.primary_shares
     off = [i for i in range(5) if max(asked[i], led[i]) > 2 * min(asked[i], led[i])]
     one = found(of, "batches of each rank come from about")

@@ -18,6 +18,7 @@ from annbatch.samplers import DistributedSampler
 from scipy import sparse
 from torch.utils.data import DataLoader
 
+import oracle
 from cellcohort.cells import CellTable
 from cellcohort.composition.meter import StepMeter
 from cellcohort.preview import cover, findings, report, survey
@@ -489,15 +490,15 @@ def test_ranks_meet_every_experiment_in_every_epoch_of_a_small_store(options: di
 
 def test_it_is_said_if_ranks_do_not_meet_every_experiment_in_an_epoch() -> None:
     with pytest.warns(
-        ShortfallWarning, match=r"of 16 epochs \(the first 4 of 4 ranks\) .*4 labels of experiment .*16 bat"
+        ShortfallWarning, match=r"of 20 epochs \(the first 4 of 5 ranks\) .*4 labels of experiment .*12 bat"
     ):
-        sampler = small(world_size=4)
+        sampler = small(world_size=5)
     counted = int(sampler.warnings[0].split()[1])
-    ranks = [sampler.for_rank(rank, 4) for rank in range(4)]
-    met = [{rank.asked(epoch, step).experiment for step in range(16)} for rank in ranks for epoch in range(4)]
+    ranks = [sampler.for_rank(rank, 5) for rank in range(5)]
+    met = [{rank.asked(epoch, step).experiment for step in range(12)} for rank in ranks for epoch in range(4)]
     assert counted == sum(len(one) < 4 for one in met) > 0
-    with pytest.warns(ShortfallWarning, match="of 16 epochs"):
-        assert small(world_size=4, num_batches=16).warnings == sampler.warnings
+    with pytest.warns(ShortfallWarning, match="of 20 epochs"):
+        assert small(world_size=5, num_batches=12).warnings == sampler.warnings
 
 
 @pytest.mark.parametrize("kind", [BatchSampler, ChunkedBatchSampler])
@@ -894,19 +895,27 @@ def test_the_preview_does_not_call_least_what_sharing_cells_undercuts() -> None:
     )
 
 
-def test_strata_that_no_batch_of_chunk_windows_holds_are_counted() -> None:
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"experiment": rng.integers(0, 10, 6000), "condition": rng.integers(0, 600, 6000)})
-    cells = CellTable.from_frame(frame, hours=None)
-    axes = {
-        "experiment": ExperimentAware(weights={0: 1000.0, **dict.fromkeys(range(1, 10), 1.0)}),
-        "c": ConditionBalanced(),
-    }
-    with pytest.warns(ShortfallWarning):
-        sampler = ChunkedBatchSampler(cells, axes, 16, 4, 400)
-    (said,) = [text for text in sampler.warnings if "no batch cut from chunk windows" in text]
-    drawn = {*np.concatenate([sampler.batch(epoch, t) for epoch in range(20) for t in range(len(sampler))])}
+@pytest.mark.parametrize("weights", [None, {0: 100.0, **dict.fromkeys(range(1, 10), 1.0)}])
+def test_over_epochs_every_stratum_of_many_comes_as_often_as_it_is_asked(weights: dict[int, float] | None) -> None:
+    rng, n, epochs = np.random.default_rng(0), 6000, 20
+    frame = pd.DataFrame({"experiment": rng.integers(0, 10, n), "condition": rng.integers(0, 1200, n)})
+    cells = CellTable.from_frame(frame.sort_values(["experiment", "condition"]), hours=None)
+    axes = {"experiment": ExperimentAware(weights=weights), "condition": ConditionBalanced()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortfallWarning)
+        sampler = ChunkedBatchSampler(cells, axes, BATCH, CHUNK, 128)
+        drawn = np.concatenate([epoch_of(sampler, epoch).ravel() for epoch in range(epochs)])
+        led = [sampler.asked(epoch, step).experiment or 0 for epoch in range(epochs) for step in range(len(sampler))]
     strata = cells.column(["experiment", "condition"])
-    never = len(strata.present()) - len({*strata.codes[list(drawn)]})
-    assert never > 0 and int(said.split(" of ")[0].replace(",", "")) <= never
-    assert not any("over epochs each comes as often as it is asked" in text for text in sampler.warnings)
+    asked = dict.fromkeys(strata.labels, 0.0)
+    for experiment, n_batches in enumerate(np.bincount(led, minlength=10)):  # by the plain version
+        for label, n_cells in oracle.asked_of_strata(frame, experiment, 0.0, BATCH):
+            asked[label] += n_batches * n_cells
+    expected = np.array([asked[label] for label in strata.labels])
+    counted = np.bincount(strata.codes[drawn], minlength=len(strata.labels))
+    assert len(expected) > 4000 and (np.abs(counted - expected) < 4 + 0.02 * expected).all()
+    said = [text for text in sampler.warnings if "less than one cell an epoch" in text]
+    assert len(said) == (weights is not None)
+    if said:
+        assert int(said[0].split(" of ")[0].replace(",", "")) == (expected < epochs).sum() > 3000
+        assert counted[expected > 3].min() > 0 and expected.min() < 5

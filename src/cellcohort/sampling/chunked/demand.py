@@ -27,7 +27,7 @@ class WindowSpec(NamedTuple):
     Attributes
     ----------
     primary, occurrence : numpy.ndarray of int64, shape (n_groups,)
-        The primary groups, and in how many windows each was primary before.
+        The primary groups, and how often each was primary in all windows before.
     passed : numpy.ndarray of float, shape (n_groups,)
         Share of all chunks, in their common order, that windows of each passed before; -1 without such an order.
     focal : numpy.ndarray of float, shape (n_batches,)

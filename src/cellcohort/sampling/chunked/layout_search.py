@@ -9,7 +9,7 @@ import numpy as np
 
 from cellcohort.messages import joined
 from cellcohort.sampling.chunked.planner import PREFERRED_ATTEMPTS, WindowPlanner
-from cellcohort.sampling.chunked.rotation import Rotation, build_rotation, due, missed
+from cellcohort.sampling.chunked.rotation import Rotation, due, missed
 
 COMPARED_WINDOWS, COMPARED_ROWS = 24, 2**17  # windows, and rows of them, by which layouts are compared
 CHECKED_WINDOWS, CHECKED_ROWS = 48, 2**19  # windows, and rows of them, that must load no more chunks than allowed
@@ -17,6 +17,7 @@ ALIKE = 1.02  # layouts whose chunks per batch differ by less rank alike
 AFFORDABLE = 1.6  # times the least chunks per batch, for a layout with which ranks meet every group
 WORLD_SIZES = (4, 2, 1)  # for which it is checked that every rank meets every group
 MOST_ATTEMPTS = 32  # at a window before it may load more chunks than allowed
+MOST_LATE = 1 / 24  # of the windows that are checked, those of which no preferred attempt does
 NEXT_SIZE = 0.94  # batches per window of one layout over those of the layout before it
 
 
@@ -69,9 +70,9 @@ class LayoutSearch:
             affordable = AFFORDABLE * max(least, least_cost)
             found = [replace(one, reach=self._reach(one.rotation) if one.cost <= affordable else 0) for one in found]
             found.sort(key=lambda one: (-one.reach, max(one.cost, ALIKE * least), -one.rotation.batches_per_window))
-            for attempts in (PREFERRED_ATTEMPTS, MOST_ATTEMPTS):
+            for most_late in (MOST_LATE, 1.0):
                 for candidate in found:
-                    if self._fits(candidate.rotation, attempts):
+                    if self._late(candidate.rotation) <= most_late:
                         return candidate.rotation
         raise ValueError(self._too_few_chunks())
 
@@ -91,7 +92,7 @@ class LayoutSearch:
     def _rotation(self, groups: int, batches_per_group: int) -> Rotation:
         """Return a rotation; its stride is set to the least that is possible."""
         plan = self.planner.plan
-        rotation = build_rotation(plan.weights, groups, batches_per_group, plan.n_batches, plan.seed)
+        rotation = Rotation(plan.batches.groups, plan.batches.key, groups, batches_per_group, plan.n_batches)
         stride = self.planner.least_cost * rotation.batches_per_window / self.planner.n_chunks
         return replace(rotation, stride=stride) if self._mixed else rotation
 
@@ -106,7 +107,7 @@ class LayoutSearch:
             most_chunks = int(1.2 * self.limit) + 1
             windows = [self.planner.window(rotation, 0, 0, 0, most_chunks)]
             if windows[0].chunks <= 1.05 * self.limit:  # otherwise the others are not worth the time
-                n = min(COMPARED_WINDOWS, len(rotation), max(2, COMPARED_ROWS // self._window_rows))
+                n = min(COMPARED_WINDOWS, max(2, COMPARED_ROWS // self._window_rows))
                 windows += [self.planner.window(rotation, 0, i, 0, most_chunks) for i in range(1, n)]
             chunks = float(np.mean([window.chunks for window in windows]))
             if chunks <= self.limit:
@@ -120,17 +121,21 @@ class LayoutSearch:
         groups = due(plan.weights, plan.n_batches)
         return next((n for n in WORLD_SIZES if not missed(rotation, groups, plan.n_batches // n, n)), 0)
 
-    def _fits(self, rotation: Rotation, attempts: int) -> bool:
-        """Return whether the first windows, of several epochs if these are short, load few enough chunks."""
-        n = min(CHECKED_WINDOWS, max(2, CHECKED_ROWS // self._window_rows))
-        per_epoch = -(-self.planner.plan.n_batches // rotation.batches_per_window)
-        return all(
-            any(
-                self.planner.window(rotation, *divmod(i, per_epoch), attempt, self.limit + 1).chunks <= self.limit
-                for attempt in range(attempts)
-            )
-            for i in range(n)
-        )
+    def _late(self, rotation: Rotation) -> float:
+        """Return the share of the first windows whose early attempts all load too many chunks.
+
+        Early attempts begin where the window before stopped. Infinite if the late ones of a window load too many too.
+        """
+        n, late = min(CHECKED_WINDOWS, max(2, CHECKED_ROWS // self._window_rows)), 0
+        for i in range(n):
+            epoch, number = divmod(i, rotation.windows_per_epoch)
+            for attempt in range(MOST_ATTEMPTS):
+                if self.planner.window(rotation, epoch, number, attempt, self.limit + 1).chunks <= self.limit:
+                    late += attempt >= PREFERRED_ATTEMPTS
+                    break
+            else:
+                return np.inf
+        return late / n
 
     def _too_few_chunks(self) -> str:
         """Return the text of the error if no layout fits."""

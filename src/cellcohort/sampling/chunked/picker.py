@@ -57,14 +57,7 @@ class ChunkPicker:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the table cannot give as requested."""
-        n, never = len(self.plan.cycle.total), int((self.plan.cycle.total == 0).sum())
-        if not never:
-            return self.plan.warnings
-        return (
-            *self.plan.warnings,
-            f"{never:,} of {n:,} strata are asked so few cells that no batch cut from chunk windows holds them; read "
-            "row by row (reading=rows), which draws each as often as it is asked over epochs.",
-        )
+        return self.plan.warnings
 
     @property
     def nbytes(self) -> int:

@@ -1,53 +1,56 @@
-"""Which groups are primary in each chunk window, in rotation, and how windows are divided among ranks."""
+"""Which groups are primary in each chunk window, in rotation, and how windows are divided among ranks.
+
+The windows of all epochs follow each other in runs. The places of a run are points at equal distances on a line on
+which every group has an interval as long as its weight, and they move on by the golden section from run to run. So a
+run holds every group the whole number of times below or above its share, and any window is known at once.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
+from numba import njit
 
 from cellcohort.messages import several
-from cellcohort.sampling.planning.epoch_plan import GOLDEN
-from cellcohort.sampling.rng import key_of, uniform
+from cellcohort.sampling.planning.epoch_plan import STEP, WHOLE, Groups, floor_sum
+from cellcohort.sampling.rng import Whole, mix, uniform, unit
 
-SHORTEST_CYCLE = 1024  # times that the groups of a cycle are primary, at least
-ALIKE = 1.03  # groups whose share differs by less from one batch in every window are primary once in every window
+RUN = 16  # windows
+APART = 11  # windows between two that a group has one after the other in a run; odd, near the golden section of RUN
 EPOCHS_CHECKED = 4  # whether ranks meet all groups is checked in so many epochs
 BATCHES_CHECKED = 4096  # and in so many batches of an epoch of a rank
+_U = np.uint64
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """A cycle of chunk windows. Each window holds `batches_per_group` batches of each of its primary groups.
+    """The chunk windows of all epochs. Each window holds `batches_per_group` batches of each of its primary groups.
+
+    The groups of a window differ wherever the weights allow it, and all groups come to share windows with each other.
 
     Attributes
     ----------
-    primary : numpy.ndarray of int, shape (n_windows, groups_per_window)
-        The primary groups of each window.
-    occurrence : numpy.ndarray of int, shape (n_windows, groups_per_window)
-        How often each of them was primary in the windows of the cycle before.
-    occurrences : numpy.ndarray of int, shape (n_groups,)
-        How often each group is primary in the cycle.
-    batches_per_group : int
-        Batches of each of its primary groups that a window holds.
+    groups : Groups
+        The intervals of the groups.
+    key : numpy.uint64
+        Key of the order of windows, and of groups in them.
+    groups_per_window, batches_per_group : int
+        Primary groups of a window, and batches of each.
+    n_batches : int
+        Batches by which epochs follow each other in the sequence of windows.
     stride : float
         Share of all chunks by which a window moves on, where groups read the chunks in one common order; 0 where each
         stratum moves through its own chunks by itself.
     """
 
-    primary: np.ndarray
-    occurrence: np.ndarray
-    occurrences: np.ndarray
+    groups: Groups
+    key: np.uint64
+    groups_per_window: int
     batches_per_group: int
+    n_batches: int
     stride: float = 0.0
-
-    @property
-    def groups_per_window(self) -> int:
-        """Primary groups of one window."""
-        return int(self.primary.shape[1])
 
     @property
     def batches_per_window(self) -> int:
@@ -55,100 +58,67 @@ class Rotation:
         return self.groups_per_window * self.batches_per_group
 
     @property
-    def all_in_each(self) -> bool:
-        """Whether every group is primary in every window."""
-        return bool(self.groups_per_window >= np.count_nonzero(self.occurrences))
+    def windows_per_epoch(self) -> int:
+        """Windows by which epochs follow each other."""
+        return -(-self.n_batches // self.batches_per_window)
 
-    def __len__(self) -> int:
-        return len(self.primary)
+    @property
+    def all_in_each(self) -> bool:
+        """Whether windows have room for every group."""
+        return bool(self.groups_per_window >= np.count_nonzero(np.diff(self.groups.end, prepend=0)))
 
     def groups_of(self, epoch: int, window: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the primary groups of a window, and how often each was primary before; an epoch counts as a cycle."""
-        cycles, row = divmod(self._start(epoch) + window, len(self))
-        first = int(self._first_group(epoch, np.array([window]))[0])
-        primary = np.roll(self.primary[row], -first).astype(np.int64)
-        return primary, np.roll(self.occurrence[row], -first) + (epoch + cycles) * self.occurrences[primary]
+        """Return the primary groups of a window, and how often each was primary in all windows before."""
+        run, row = divmod(epoch * self.windows_per_epoch + window, RUN)
+        primary, occurrence = run_of_windows(self.groups, self.groups_per_window, run, self.key)
+        return primary[row], occurrence[row]
 
     def primary_of(self, epoch: int, batch: np.ndarray) -> np.ndarray:
         """Return the primary group of each of some batches of an epoch."""
         window, place = np.divmod(batch, self.batches_per_window)
-        place = (place + self._first_group(epoch, window)) % self.groups_per_window
-        primary: np.ndarray = self.primary[(self._start(epoch) + window) % len(self), place]
-        return primary
-
-    def _start(self, epoch: int) -> int:
-        """Return the window of the cycle at which an epoch begins."""
-        return epoch * golden_step(len(self)) % len(self)
-
-    def _first_group(self, epoch: int, window: np.ndarray) -> np.ndarray:
-        """Return which group of each window comes first; at random, as an epoch may end within a window."""
-        return (uniform(key_of(epoch), window.astype(np.uint64)) * self.groups_per_window).astype(int)
+        run, row = np.divmod(epoch * self.windows_per_epoch + window, RUN)
+        runs, index = np.unique(run, return_inverse=True)
+        primary = np.stack([run_of_windows(self.groups, self.groups_per_window, i, self.key)[0] for i in runs])
+        found: np.ndarray = primary[index, row, place % self.groups_per_window]
+        return found
 
 
-def build_rotation(weights: np.ndarray, groups: int, batches_per_group: int, n_batches: int, seed: int) -> Rotation:
-    """Plan a cycle of windows that holds about `n_batches` batches.
+@njit(cache=True, nogil=True)
+def run_of_windows(groups: Groups, per_window: Whole, run: Whole, key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
+    """Return the primary groups of the windows of a run, and how often each was primary in all windows before.
 
-    Parameters
-    ----------
-    weights : numpy.ndarray of float, shape (n_groups,)
-        How often each group is primary; those of weight 0 never are.
-    groups, batches_per_group : int
-        Primary groups of a window, and batches of each.
-    n_batches : int
-        Batches of an epoch.
-    seed : int
-
-    Notes
-    -----
-    The groups of a window differ wherever the weights allow it. A window of more groups than there are holds all of
-    them, in proportion to their weights. Windows that follow each other are far apart in the list of windows sorted by
-    their first group, so that every rank, whatever their number, meets all groups in few windows: multiples of the
-    golden section, and multiples of these, fill a circle evenly.
+    Groups in random order are dealt out to the windows, so that none comes twice in a window that need not. Each
+    window begins with any of its groups, as an epoch may end within it.
     """
-    share = weights / weights.sum()
-    often = np.where(share > 0, np.maximum(1, np.rint(share * max(n_batches / batches_per_group, SHORTEST_CYCLE))), 0)
-    often = often.astype(np.int64)
-    once = often.sum() // groups
-    often[(often * ALIKE > once) & (often < ALIKE * once)] = once  # so that none comes twice in a window
-    often[share.argmax()] += -often.sum() % groups
-    if groups > np.count_nonzero(share):
-        primary = _spread(often, 0.5).reshape(-1, groups)
-    else:
-        primary = _without_repeats(
-            _spread(often, uniform(key_of(seed), np.arange(often.sum(), dtype=np.uint64))).reshape(-1, groups)
-        )
-    n = len(primary)
-    primary = primary[np.argsort(primary[:, 0], kind="stable")][np.arange(n) * golden_step(n) % n]
-    order = np.argsort(primary, axis=None, kind="stable")
-    occurrence = np.empty(primary.size, np.int64)
-    occurrence[order] = np.arange(primary.size) - np.repeat(np.cumsum(often) - often, often)
-    return Rotation(primary, occurrence.reshape(primary.shape), often, batches_per_group)
+    n, key = RUN * per_window, mix(key, _U(run))
+    offset = (groups.begin + run * STEP) % WHOLE
+    dealt = np.searchsorted(groups.end, (np.arange(n) * WHOLE + offset) // n, "right")
+    present = np.unique(dealt)
+    dealt = dealt[np.argsort(uniform(key, dealt.astype(np.uint64)))]
+    primary = np.empty((RUN, per_window), np.int64)
+    for i in range(n):
+        of = np.int64((_U(i % RUN * APART) + key) % _U(RUN))
+        at = i // RUN + np.int64(unit(key, _U(WHOLE + of)) * per_window)
+        primary[of, at % per_window] = dealt[i]
+    before = np.empty(len(present), np.int64)
+    for i in range(len(present)):
+        low = 0 if present[i] == 0 else groups.end[present[i] - 1]
+        before[i] = _places_below(groups, groups.end[present[i]], n, run) - _places_below(groups, low, n, run)
+    occurrence = np.empty((RUN, per_window), np.int64)
+    for row in range(RUN):
+        for place in range(per_window):
+            i = np.searchsorted(present, primary[row, place])
+            occurrence[row, place] = before[i]
+            before[i] += 1
+    return primary, occurrence
 
 
-@lru_cache
-def golden_step(n: int) -> int:
-    """Return a number near the golden section of n that has no factor in common with it."""
-    return next(a for a in range(max(1, round(n * GOLDEN)), 2 * n + 2) if math.gcd(a, n) == 1)
-
-
-def _spread(often: np.ndarray, shift: np.ndarray | float) -> np.ndarray:
-    """List every group so often, at equal distances, each place moved on by a share of the distance."""
-    group = np.repeat(np.arange(len(often)), often)
-    nth = np.arange(len(group)) - np.repeat(np.cumsum(often) - often, often)
-    return group[np.argsort((nth + shift) / often[group], kind="stable")].astype(np.int32)
-
-
-def _without_repeats(primary: np.ndarray) -> np.ndarray:
-    """Exchange groups that come twice in a window for the next group that is not in it."""
-    n, groups = primary.shape
-    flat = primary.ravel().copy()
-    for begin in range(0, n * groups if groups > 1 else 0, groups):
-        for place in range(begin + 1, begin + groups):
-            for other in range(place, min(place + 64 * groups, len(flat))):
-                if flat[other] not in flat[begin:place]:
-                    flat[place], flat[other] = flat[other], flat[place]
-                    break
-    return flat.reshape(n, groups)
+@njit(cache=True, nogil=True)
+def _places_below(groups: Groups, bound: Whole, n: Whole, runs: Whole) -> Whole:
+    """Return how many places of the first `runs` runs of `n` places lie before a bound of the groups' intervals."""
+    whole, part = n * bound // WHOLE, n * bound % WHOLE
+    begin = groups.begin + WHOLE
+    return runs * whole + floor_sum(runs, WHOLE, STEP, begin) - floor_sum(runs, WHOLE, STEP, begin - part)
 
 
 def place_of[Step: (int, np.ndarray)](step: Step, per_rank: int, per_window: int, rank: int, world_size: int) -> Step:

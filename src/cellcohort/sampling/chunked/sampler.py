@@ -137,7 +137,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         )
 
     def _shortfalls(self) -> tuple[str, ...]:
-        return (*self._picker.warnings, *self.unreached)
+        return (*super()._shortfalls(), *self.unreached)
 
     def _number(self, step: int) -> int:
         return place_of(step, self.num_batches, self.per_window, self.rank, self.world_size)

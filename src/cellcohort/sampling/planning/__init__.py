@@ -1,1 +1,1 @@
-"""What every batch is to hold: strata, quotas, the cycle of batches, shortfalls."""
+"""What every batch is to hold: strata, targets, the endless sequence of batches, shortfalls."""

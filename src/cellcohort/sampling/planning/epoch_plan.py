@@ -109,7 +109,7 @@ class EpochPlan:
         self.key = key_of(seed, 1)
         end = np.rint(np.cumsum(weights) / weights.sum() * WHOLE).astype(np.int64)
         end[np.flatnonzero(weights)[-1] :] = WHOLE
-        self._groups = Groups(end, int(self.key >> np.uint64(32)))
+        self.groups = Groups(end, int(self.key >> np.uint64(32)))
         order = np.argsort(strata.label, kind="stable") if targets.leak.any() else np.empty(0, np.int64)
         self.donors = Donors(
             np.searchsorted(strata.label[order], np.arange(len(strata.levels) + 1)), order.astype(np.int32),
@@ -141,13 +141,13 @@ class EpochPlan:
         front = self._front
         if front is None or front[0] != epoch or front[1] > index or (not self._counted and front[1] < index):
             begin = 0 if self._counted else index
-            occurrence = occurrences_before(self._groups, epoch * self._per_epoch + begin * self.per_block, self.key)
+            occurrence = occurrences_before(self.groups, epoch * self._per_epoch + begin * self.per_block, self.key)
             front = (epoch, begin, occurrence, np.zeros(len(self.targets.upto), self._counter_type))
         while front[1] <= index:
             _, at, occurrence, taken = front
             occurrence, taken = occurrence.copy(), taken.copy()
             first = epoch * self._per_epoch + at * self.per_block
-            primary = primary_groups(self._groups, first, self.per_block, self.key)
+            primary = primary_groups(self.groups, first, self.per_block, self.key)
             block = Block(*_plan_block(primary, occurrence, self.targets, self.donors, taken, self.places, self.key))
             self._kept = (*self._kept[1 - MOST_KEPT :], ((epoch, at), block))
             front = self._front = (epoch, at + 1, occurrence, taken)
