@@ -45,7 +45,7 @@ class Picker(Protocol):
         """Positions of the batch with this place in the sequence that all ranks share, int64 of shape (places,)."""
 
     def asked(self, epoch: int, number: int) -> Asked:
-        """What the axes ask of it."""
+        """Return what the axes ask of it."""
 
 
 class BatchSampler:
@@ -353,7 +353,7 @@ class BatchSampler:
         return positions[self.rank :: self.world_size].copy() if self.scope == "global" else positions
 
     def _number(self, step: int) -> int:
-        """The place of this rank's batch in the sequence that all ranks share."""
+        """Return the place of this rank's batch in the sequence that all ranks share."""
         return step if self.scope == "global" else step * self.world_size + self.rank
 
 

@@ -12,7 +12,7 @@ _U = np.uint64
 
 @njit(cache=True, nogil=True)
 def empty_counts(n: Whole) -> np.ndarray:
-    """An empty table of (label + 1, count), int64 of shape (n_slots, 2), with room for `n` labels."""
+    """Return an empty table of (label + 1, count), int64 of shape (n_slots, 2), with room for `n` labels."""
     size = 2
     while size < 2 * n:
         size *= 2

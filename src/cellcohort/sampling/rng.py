@@ -24,7 +24,7 @@ _MIX2 = _U(0x94D049BB133111EB)
 
 @njit(cache=True, inline="always")
 def mix(key: np.uint64, value: np.uint64) -> np.uint64:
-    """A new key from a key and a number."""
+    """Return a new key from a key and a number."""
     z = (_U(key) ^ (_U(value) * _GOLDEN)) + _GOLDEN
     z = (z ^ (z >> _U(30))) * _MIX1
     z = (z ^ (z >> _U(27))) * _MIX2
@@ -33,7 +33,7 @@ def mix(key: np.uint64, value: np.uint64) -> np.uint64:
 
 @njit(cache=True)
 def bits_of(n: Whole) -> np.uint64:
-    """The least number of bits, at least 1, that holds 0..n-1."""
+    """Return the least number of bits, at least 1, that holds 0..n-1."""
     bits = _U(1)
     while (_U(1) << bits) < _U(n):
         bits += _U(1)
@@ -70,7 +70,7 @@ def permuted_each(index: np.ndarray, n: np.ndarray, salt: np.ndarray, key: np.ui
 
 @njit(cache=True)
 def stride(n: Whole, key: np.uint64) -> Whole:
-    """A step through 0..n-1 that meets every number once and keeps any few of them far apart.
+    """Return a step through 0..n-1 that meets every number once and keeps any few of them far apart.
 
     Any q steps in a row land at least about ``n / (3 * q)`` apart, since the step is close to n
     times a number whose continued fraction ends in ones (the three-gap theorem).
@@ -90,7 +90,7 @@ def stride(n: Whole, key: np.uint64) -> Whole:
 
 @njit(cache=True, inline="always")
 def unit(key: np.uint64, value: np.uint64) -> float:
-    """A number in [0, 1)."""
+    """Return a number in [0, 1)."""
     return (mix(key, value) >> _U(11)) * (1.0 / (1 << 53))
 
 
@@ -105,7 +105,7 @@ def uniform(key: np.uint64, values: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def key_of(*parts: int) -> np.uint64:
-    """A key from whole numbers >= 0, such as a seed and an epoch; their order matters."""
+    """Return a key from whole numbers >= 0, such as a seed and an epoch; their order matters."""
     return np.uint64(_key_of(np.array([part % 2**64 for part in parts], np.uint64)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
+from typing import override
 
 import annbatch.abc
 import numpy as np
@@ -180,6 +181,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
 
     # what annbatch calls
 
+    @override
     def n_batches(self, n_obs: int) -> int:
         """Return the batches of one pass on this rank."""
         return self.num_batches
@@ -217,6 +219,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         return slice(0, None)
 
     @mask.setter
+    @override
     def mask(self, value: slice) -> None:
         raise TypeError(
             f"{type(self).__name__} has no mask to set: annbatch's DistributedSampler gives each rank a part of the "
@@ -229,6 +232,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         """None: batches are a function of the seed."""
 
     @rng.setter
+    @override
     def rng(self, value: np.random.Generator | None) -> None:
         raise TypeError(f"{type(self).__name__} has no rng to set: batches are a function of its seed; use seed=.")
 
@@ -265,6 +269,7 @@ class ChunkedBatchSampler(ChunkSampler):
     often these are primary.
     """
 
+    @override
     def _make_picker(self, world_size: int) -> ChunkPicker | SequentialPicker:
         plan = Plan(self.cells, self.axes, self.batch_size, self.seed)
         if not self.axes:

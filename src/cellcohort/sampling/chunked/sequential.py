@@ -73,11 +73,11 @@ class SequentialPicker:
         """Bytes of memory held."""
         return self.plan.nbytes + self._in_order.nbytes + self._indptr.nbytes
 
-    def unreached(self, per_rank: int, world_size: int) -> tuple[str, ...]:
+    def unreached(self, per_rank: int, world_size: int) -> tuple[str, ...]:  # noqa: ARG002
         """Return nothing: there are no groups."""
         return ()
 
-    def asked(self, epoch: int, number: int) -> Asked:
+    def asked(self, epoch: int, number: int) -> Asked:  # noqa: ARG002
         """Return what axes ask of a batch: nothing."""
         return self.plan.asked(0, np.nan)
 

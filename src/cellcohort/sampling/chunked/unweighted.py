@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import override
 
 from cellcohort.cells import CellTable
 from cellcohort.messages import several
@@ -62,6 +63,7 @@ class ChunksInOrder(ChunkSampler):
         """What the sequence of batches depends on, by option; the same on every rank."""
         return {**super().signature, **({} if self.drop_last else {"drop_last": False})}
 
+    @override
     def _make_picker(self, world_size: int) -> SequentialPicker:
         if self.axes:
             raise ValueError(

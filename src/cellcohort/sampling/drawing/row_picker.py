@@ -38,7 +38,7 @@ class RowPicker:
         return self.plan.nbytes
 
     def asked(self, epoch: int, number: int) -> Asked:
-        """What the axes ask of a batch."""
+        """Return what the axes ask of a batch."""
         spec = self.plan.spec(epoch, number)
         return self.plan.asked(spec.primary, spec.focal)
 

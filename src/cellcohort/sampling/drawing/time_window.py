@@ -99,7 +99,7 @@ def least_and_most(count: Whole, size: Whole, within: Whole) -> tuple[Whole, Who
 
 @njit(cache=True, nogil=True)
 def first_from(times: np.ndarray, first: Whole, last: Whole, time: float) -> Whole:
-    """The first of the rising ``times[first:last]`` that is not below `time`; `last` if all are."""
+    """Return the first of the rising ``times[first:last]`` that is not below `time`; `last` if all are."""
     return first + np.searchsorted(times[first:last], time)
 
 
@@ -190,7 +190,7 @@ def fill_with_turned_away(
 
 @njit(cache=True, nogil=True)
 def _blocks(begin: Whole, end: Whole) -> tuple[Whole, Whole]:
-    """The first block of a run of ranks, and how many it touches."""
+    """Return the first block of a run of ranks, and how many it touches."""
     return begin // CLASSES, (end - 1) // CLASSES - begin // CLASSES + 1 if end > begin else 0
 
 
@@ -211,7 +211,7 @@ def _draw_few(part: Part, first_class: Whole, key: np.uint64, begin_of: Whole, o
 
 @njit(cache=True, nogil=True)
 def _class_at(offset: Whole, key: np.uint64) -> Whole:
-    """The class of a cell of a block: the inverse of `_offset`."""
+    """Return the class of a cell of a block: the inverse of `_offset`."""
     x = _U(offset)
     for i in range(3):
         k = key >> _U(12 * (2 - i))
@@ -236,7 +236,7 @@ def _offset(cell_class: Whole, key: np.uint64) -> Whole:
 
 @njit(cache=True, nogil=True)
 def _reversed_bits(x: Whole) -> Whole:
-    """The `_BITS` bits of x in reverse order, so that classes used next to each other are far apart."""
+    """Return the `_BITS` bits of x in reverse order, so that classes used next to each other are far apart."""
     y: Whole = 0
     for _ in range(_BITS):
         y = (y << 1) | (x & 1)

@@ -164,7 +164,7 @@ class EpochPlan:
         return cells * np.repeat(own, per_group)
 
     def length_that_covers(self, size: np.ndarray, epoch: int) -> int:
-        """The fewest batches with which an epoch takes every cell of every stratum."""
+        """Return the fewest batches with which an epoch takes every cell of every stratum."""
         index = 0
         while True:
             block, front = self.block(epoch, index), self._front
@@ -178,7 +178,7 @@ class EpochPlan:
 
 @njit(cache=True, nogil=True)
 def primary_groups(groups: Groups, first: Whole, n: Whole, key: np.uint64) -> np.ndarray:
-    """The groups that `n` batches from number `first` on, of all epochs end to end, are built around."""
+    """Return the groups that `n` batches from number `first` on, of all epochs end to end, are built around."""
     out = np.empty(n, np.int64)
     for i in range(n):
         run, place = (first + i) // RUN, (first + i) % RUN
@@ -224,7 +224,7 @@ def _plan_block(
     places: Whole,
     key: np.uint64,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The fields of a `Block`; counts its batches in `occurrence` and its cells in `taken`."""
+    """Return the fields of a `Block`; counts its batches in `occurrence` and its cells in `taken`."""
     n, filled = len(primary), 0
     ptr, turn = np.zeros(n + 1, np.int64), np.empty(n, np.int64)
     stratum, n_cells = np.empty(n * places, np.int32), np.empty(n * places, np.int32)
@@ -330,7 +330,7 @@ def _round_own(
 
 @njit(cache=True, nogil=True)
 def _label_at(targets: Targets, donors: Donors, group: Whole, place: float) -> Whole:
-    """The label at a place of the line on which the targets of the leaks into a group's batches lie end to end."""
+    """Return the label at a place of the line of a group's leaks, whose targets lie end to end."""
     begin, end = targets.leak_first[group], targets.leak_first[group + 1]
     if begin < end:
         at = np.searchsorted(targets.leak_upto[begin:end], place, "right")

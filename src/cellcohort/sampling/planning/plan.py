@@ -188,7 +188,7 @@ class Plan:
         )
 
     def rare(self, n_batches: int) -> str:
-        """A sentence on the strata that are asked less than one cell in so many batches; empty if there are none."""
+        """Say how many strata are asked less than one cell in so many batches; nothing if there are none."""
         asked = self.batches.rates() * n_batches
         n, fewest = int((asked < 1 - 1e-6).sum()), float(asked.min())
         if n == 0:
@@ -199,7 +199,7 @@ class Plan:
         )
 
     def spec(self, epoch: int, number: int) -> BatchSpec:
-        """What one batch is to hold."""
+        """Return what one batch is to hold."""
         primary, occurrence, stratum, n_cells, before = self.batches.batch(epoch, number)
         if self.timed:
             focal = self._focal(epoch, primary, occurrence)
@@ -214,7 +214,7 @@ class Plan:
         return -np.inf if time < 0 else float(self.strata.times[time])
 
     def asked(self, primary: int, focal: float) -> Asked:
-        """What the axes ask of a batch with this primary group and focal time."""
+        """Return what the axes ask of a batch with this primary group and focal time."""
         shares: dict[Any, np.ndarray] = {name: one.asked(primary, self.leaky) for name, one in self._asked.items()}
         if self.group is not None:
             others = self._weight.copy()
@@ -231,7 +231,7 @@ class Plan:
 
 @njit(cache=True, nogil=True)
 def inside_of(cells: float, number: Whole) -> Whole:
-    """The whole number for batch `number` that is `cells` on average: fractions of a cell are made up over batches."""
+    """Return the whole number for batch `number` that is `cells` on average; fractions are made up over batches."""
     whole = np.int64(cells + 1e-9)
     part = cells + 1e-9 - whole
     return whole + np.int64((number + 1) * part) - np.int64(number * part)

@@ -115,7 +115,7 @@ def shortfalls(
 def short_windows(
     strata: Strata, targets: Targets, half_width: float, share_inside: float, looked_at: int = 256
 ) -> str:
-    """A sentence if time windows hold too few cells, found for some focal times; else an empty text."""
+    """Return a sentence if time windows hold too few cells, found for some focal times; else an empty text."""
     groups = np.flatnonzero(np.diff(targets.first))
     bounds = strata.times_indptr[targets.first[groups]], strata.times_indptr[targets.first[groups + 1]]
     arrays = CompiledStrata.of(strata, np.empty(0, np.int8))

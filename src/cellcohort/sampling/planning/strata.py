@@ -71,7 +71,7 @@ class CompiledStrata(NamedTuple):
 
     @classmethod
     def of(cls, strata: Strata, capped: np.ndarray) -> CompiledStrata:
-        """The arrays of `strata` and the codes of the capped label."""
+        """Return the arrays of `strata` and the codes of the capped label."""
         return cls(
             strata.order, strata.start, strata.group, strata.label,
             strata.times, strata.times_start, strata.times_indptr, capped,
@@ -118,7 +118,7 @@ def build_strata(
 
 
 def _distinct_rows(rows: np.ndarray, widths: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct rows, sorted, and which of them each row is; column `i` has numbers below ``widths[i]``."""
+    """Return the distinct rows, sorted, and which of them each row is; column `i` has numbers below ``widths[i]``."""
     code, of = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
     for column, width in zip(rows.T, widths, strict=True):  # the codes of a few columns at a time, lest they overflow
         code, of = np.unique(of * width + column, return_inverse=True)

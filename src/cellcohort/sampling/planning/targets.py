@@ -139,7 +139,7 @@ def build_targets(strata: Strata, ratios: list[np.ndarray], leaky: float, places
 
 @njit(cache=True, nogil=True)
 def _running(values: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Running sums of the values of each group."""
+    """Return the running sums of the values of each group."""
     out = np.empty_like(values)
     for g in range(len(first) - 1):
         total = 0.0
@@ -193,7 +193,7 @@ def _joint_groups(
 def _leaves_of_leaks(
     first: np.ndarray, label: np.ndarray, size: np.ndarray, levels: np.ndarray, ratio: np.ndarray, leak: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The labels that leak into the batches of each group, with the running sum of their targets."""
+    """Return the labels that leak into the batches of each group, with the running sum of their targets."""
     n_labels = len(levels)
     everyone = np.zeros(n_labels, np.int64)
     for s in range(len(label)):
