@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import runpy
 import sys
@@ -15,6 +14,8 @@ import absl.logging
 import pytest
 import torch
 from torch import distributed
+
+from launches import processes
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,7 +46,7 @@ def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
     """
 
     def run(function: Callable[..., Any], world_size: int, *arguments: Any) -> list[Any]:
-        context = multiprocessing.get_context("spawn")
+        context = processes()
         results = context.SimpleQueue()
         store = f"file://{tmp_path / 'store'}"
         ranks = [

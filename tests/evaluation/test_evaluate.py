@@ -29,6 +29,7 @@ from cellcohort.evaluation.score import Score
 from cellcohort.evaluation.scores_file import MEANINGS, how_scored
 from cellcohort.evaluation.selection import training_part
 from cellcohort.module import ContrastiveModule
+from launches import torchrun
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
 FEW = ("evaluation.max_cells=600", "evaluation.permutations=19")
@@ -365,12 +366,8 @@ def test_the_untrained_baseline_is_the_encoder_before_its_first_step(trained: Pa
 
 
 def test_two_processes_end_together_though_one_evaluates(quick: tuple[str, ...], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     options = [option for option in quick if option != "evaluation=none"]
-    done = subprocess.run(
-        [*command, str(SCRIPT.with_name("train.py")), *options, *FEW],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    done = torchrun(tmp_path, "train.py", *options, *FEW)
     assert done.returncode == 0, done.stderr
     (directory,) = tmp_path.glob("outputs/*/*")
     assert (directory / "scores.csv").exists() and done.stdout.splitlines()[-1].endswith(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -17,6 +15,7 @@ from cellcohort.composition.log import read_composition
 from cellcohort.evaluation import load_run
 from cellcohort.preparation import prepare
 from cellcohort.sources.planted import Planted
+from launches import torchrun
 from stores import QUIET
 
 pytestmark = QUIET
@@ -52,11 +51,7 @@ def losses(directory: Path, name: str = "train/loss") -> list[float]:
 
 
 def test_two_processes_train_on_stored_real_cells(stored: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*command, str(ROOT / "scripts" / "train.py"), *QUICK, stored],
-        cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    done = torchrun(tmp_path, "train.py", *QUICK, stored)
     assert done.returncode == 0, done.stderr
     directory = Path(done.stdout.splitlines()[-1].removeprefix("run: "))
     held = read_composition(directory)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from cellcohort.composition.log import read_composition
 from cellcohort.module import ContrastiveModule
 from cellcohort.runtime import signals
 from cellcohort.runtime.run import command, quoted
-from conftest import SCRIPTS
+from launches import torchrun
 
 Train = Callable[..., Path]
 WHEN = [("training_step", 6, 7), ("training_step", 4, 5), ("validation_step", 5, 5)]
@@ -160,19 +159,9 @@ def test_two_ranks_stop_after_the_same_step_and_go_on(quick: tuple[str, ...], tm
         "        if trainer.global_rank == 1 and trainer.global_step == 6:\n"
         "            os.kill(os.getpid(), signal.SIGTERM)\n"
     )
-    start = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        str(SCRIPTS / "train.py"),
-    ]
-    done = subprocess.run(
-        [*start, *quick, "logger=none", "hydra.run.dir=run",
-         "+callbacks.kill={_target_: mine.Kill}"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
+    done = torchrun(
+        tmp_path, "train.py", *quick, "logger=none", "hydra.run.dir=run", "+callbacks.kill={_target_: mine.Kill}",
+        PYTHONPATH=str(tmp_path),
     )  # fmt: skip
     assert done.returncode != 0
     run = tmp_path / "run"
@@ -191,12 +180,9 @@ def test_a_launch_that_torchrun_restarts_goes_on_in_its_own_directory(quick: tup
         "        if first and trainer.global_rank == 1 and trainer.global_step == 9:\n"
         "            os._exit(1)\n"
     )
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    done = subprocess.run(
-        [*start, str(SCRIPTS / "train.py"), *quick, "logger=none", "+callbacks.die={_target_: mine.Die}",
-         "callbacks.last.every_n_train_steps=4"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
+    done = torchrun(
+        tmp_path, "train.py", *quick, "logger=none", "+callbacks.die={_target_: mine.Die}",
+        "callbacks.last.every_n_train_steps=4", restarts=1, PYTHONPATH=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (run,) = tmp_path.glob("outputs/*/*/finished")

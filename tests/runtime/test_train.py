@@ -15,6 +15,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+import launches
 from cellcohort.cells import CellTable
 from cellcohort.composition.log import read_composition
 from cellcohort.evaluation import load_run
@@ -336,7 +337,9 @@ def test_a_failing_rank_ends_the_others(quick: tuple[str, ...], tmp_path: Path) 
         "            raise RuntimeError('rank 1 fails on purpose')\n"
         "        return super().forward(windows)\n"
     )
-    done = torchrun(tmp_path, *quick, "logger=none", "model._target_=failing.Failing", PYTHONPATH=str(tmp_path))
+    done = launches.torchrun(
+        tmp_path, "train.py", *quick, "logger=none", "model._target_=failing.Failing", PYTHONPATH=str(tmp_path)
+    )
     assert done.returncode != 0
     cause = done.stderr.rpartition("Root Cause")[2]
     assert "rank      : 1" in cause and "RuntimeError: rank 1 fails on purpose" in cause

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from cellcohort.sampling import BatchSampler, ExperimentAware, TemporallyEnriche
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.simulation import plates
 from cellcohort.simulation.plates import screen
+from launches import torchrun
 
 SMALL: dict[str, Any] = {"founders": 6, "image_size": 96, "frames": 9}
 OVERRIDES = ("data=demo_timelapse", *(f"data.{key}={value}" for key, value in SMALL.items()), "data.tau_hours=[6,12]")
@@ -149,18 +147,9 @@ def test_a_process_that_is_not_the_first_waits_for_it_and_writes_nothing(
 
 
 def test_two_processes_train_together_on_one_screen(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "scripts" / "train.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     options = ["model=conv2d", "model.channels=8", "batch_sampler.batch_size=32", "trainer.max_epochs=1"]
     options += ["trainer.limit_train_batches=3", "trainer.limit_val_batches=1", "logger=none", "evaluation=none"]
-    done = subprocess.run(
-        [*command, *OVERRIDES, *options],
-        cwd=tmp_path,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = torchrun(tmp_path, "train.py", *OVERRIDES, *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("run: ") == 1
     (written,) = (tmp_path / "outputs" / "demo_timelapse").iterdir()

@@ -1,0 +1,93 @@
+"""Scripts in processes of their own that need not import torch and Lightning again, since a server forks them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+IMPORTED = [  # by the server, once; nothing that starts threads
+    "hydra.utils",
+    "lightning.pytorch",
+    "monai.data",
+    "pyarrow.parquet",
+    "pytorch_metric_learning.losses",
+    "torch.distributed.run",
+    "wandb",
+    "cellcohort.composition.callback",
+    "cellcohort.data.demo",
+    "cellcohort.models",
+    "cellcohort.module",
+    "cellcohort.objectives",
+    "cellcohort.runtime.run",
+    "cellcohort.sampling.batch_sampler",
+]
+
+
+def processes() -> multiprocessing.context.ForkServerContext:
+    """Where processes come from that have imported what a training needs."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    return context
+
+
+def torchrun(
+    directory: Path, script: str, *arguments: str, restarts: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """``torchrun --standalone --nproc-per-node=2 scripts/<script> <arguments>``, run in a directory."""
+    written = [directory / "stdout.txt", directory / "stderr.txt"]
+    full = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    command = ["--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}", str(SCRIPTS / script), *arguments]
+    launch = processes().Process(target=_agent, args=(directory, full, written, command))
+    launch.start()
+    launch.join(300)
+    if launch.is_alive():
+        launch.kill()
+        launch.join()
+    out, err = (path.read_text() for path in written)
+    for path in written:
+        path.unlink()
+    return subprocess.CompletedProcess(command, int(launch.exitcode or 0), out, err)
+
+
+def _agent(directory: Path, environment: dict[str, str], written: list[Path], command: list[str]) -> None:
+    """Torchrun itself, whose ranks call `_rank` in place of a new interpreter."""
+    from torch.distributed import run
+
+    _settle(directory, environment)
+    for descriptor, path in enumerate(written, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    launch = run.elastic_launch
+
+    def elastic_launch(config: run.LaunchConfig, entrypoint: str) -> Callable[..., object]:
+        config.start_method = "fork"  # this process has imported all and has no threads of Python
+        return lambda *arguments: launch(config, _rank)(directory, environment, written, *arguments)
+
+    run.elastic_launch = elastic_launch  # type: ignore[misc, assignment]
+    run.main(command)
+
+
+def _rank(directory: Path, environment: dict[str, str], written: list[Path], *command: str) -> None:
+    import torch
+    from lightning.pytorch.utilities import rank_zero_only
+
+    _settle(directory, environment)
+    for descriptor, path in enumerate(written, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
+    torch.set_num_threads(1)
+    rank_zero_only.rank = int(os.environ["RANK"])  # which Lightning looks up when it is imported
+    script = next(i for i, argument in enumerate(command) if argument.endswith(".py"))
+    sys.argv = list(command[script:])
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _settle(directory: Path, environment: dict[str, str]) -> None:
+    """Go to the directory, and look for modules where the environment says."""
+    os.chdir(directory)
+    os.environ.update(environment)
+    sys.path[:0] = [str(SCRIPTS), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
