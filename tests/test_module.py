@@ -3,9 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from cellcohort.cells import CellTable
 from cellcohort.module import ContrastiveModule
 
 SHAPE = (3, 4)
@@ -132,3 +134,37 @@ def test_inputs_of_images_are_standardised_by_channel() -> None:
     images = torch.randn(2, 2, 1, 3, 3)
     scaled = images * torch.tensor([2.0, 4.0]).view(2, 1, 1, 1) + torch.tensor([1.0, 2.0]).view(2, 1, 1, 1)
     torch.testing.assert_close(module(scaled), plain(images))
+
+
+class Labelled(ContrastiveModule):
+    """A module whose batches are of some cells."""
+
+    cells: Any = None
+
+    def _cells(self, stage: str) -> Any:
+        return self.cells
+
+
+def test_the_objective_gets_the_labels_of_anchors_and_of_their_partners() -> None:
+    frame = pd.DataFrame({"track": list("aabbccc"), "well": [1, 2, 1, 2, 1, 2, 3]})
+    module = Labelled(SHAPE, objective={"_target_": "cellcohort.objectives.SupCon", "same": ["track", "well"]})
+    module.cells = CellTable.from_frame(frame, experiment=None, condition=None, hours=None)
+    meta = {"position": torch.tensor([6, 0, 3]), "partner": torch.tensor([0, 1, 3])}
+    labels = module._labels(meta, "training", torch.device("cpu"))
+    assert labels is not None and labels.tolist() == [[[6, 0, 3], [0, 1, 3]]]
+    alone = module._labels({"position": meta["position"]}, "training", torch.device("cpu"))
+    assert alone is not None and alone.tolist() == [[[6, 0, 3], [6, 0, 3]]], "then a positive has those of its anchor"
+    module.cells = module.cells.take(np.array([6, 5]))
+    other = module._labels({"position": torch.tensor([0, 1])}, "validation", torch.device("cpu"))
+    assert other is not None and other[0, 0].tolist() != labels[0, 0, :2].tolist()
+    assert ContrastiveModule(SHAPE)._labels(meta, "training", torch.device("cpu")) is None
+
+
+def test_a_column_of_the_objective_that_is_not_there_is_named() -> None:
+    module = Labelled(SHAPE, objective={"_target_": "cellcohort.objectives.NTXent", "exclude": ["clone"]})
+    module.cells = CellTable.from_frame(pd.DataFrame({"track": list("ab")}), None, None, None)
+    with pytest.raises(ValueError, match=r"objective.exclude.*the table has no column 'clone'; it has .*track"):
+        module._labels({"position": torch.tensor([0])}, "training", torch.device("cpu"))
+    module.cells = None
+    with pytest.raises(ValueError, match=r"needs the labels of .'clone'.; train with a loader"):
+        module._loss(batch(), "training")

@@ -8,16 +8,19 @@ require("train")
 
 import math
 import os
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, override
 
 import lightning
+import numpy as np
 import torch
 from hydra.utils import instantiate
 from torch import Tensor, nn
 
 from cellcohort.cells import CellTable
+from cellcohort.datasets.partners import pushed_apart
 from cellcohort.datasets.protocol import Views
 from cellcohort.messages import listed, several, whole_number
 from cellcohort.runtime.checkpoints import read_checkpoint
@@ -144,6 +147,7 @@ class ContrastiveModule(lightning.LightningModule):
             embedding = self.encoder(torch.zeros(1, *self.shape)).shape[1]
             self.head = nn.Sequential(nn.Linear(embedding, embedding), nn.GELU(), nn.Linear(embedding, projection))
         self.objective: nn.Module = instantiate(objective)
+        self._codes: tuple[CellTable, np.ndarray] | None = None  # labels that the objective needs, of the last table
         self.register_buffer("mean", torch.zeros(self.shape[0]))
         self.register_buffer("std", torch.ones(self.shape[0]))
 
@@ -213,9 +217,14 @@ class ContrastiveModule(lightning.LightningModule):
     def on_train_start(self) -> None:
         """Make sure that the batches are those of this rank, and the learning rate that of `max_epochs`.
 
+        Warns if cells that may be pairs are negatives of each other.
+
         A checkpoint has the learning rate of the end of an epoch, by the `max_epochs` that its run had.
         """
         check_place(self.trainer, self.trainer.train_dataloader)
+        together = getattr(getattr(self.trainer.train_dataloader, "dataset", None), "together", ())
+        if (said := pushed_apart(together, self.hparams["objective"])) and self.trainer.is_global_zero:
+            warnings.warn(said, stacklevel=2)
         for config in self.trainer.lr_scheduler_configs:
             for group, highest in zip(config.scheduler.optimizer.param_groups, config.scheduler.base_lrs, strict=True):
                 group["lr"] = highest * self._annealed(self.current_epoch)
@@ -225,6 +234,8 @@ class ContrastiveModule(lightning.LightningModule):
         loss = self._loss(batch, "training")
         self.log("train/loss", loss, prog_bar=True, batch_size=len(batch["anchor"]))
         self.log("train/learning_rate", self._learning_rate_now(), batch_size=len(batch["anchor"]))
+        for name, value in getattr(self.objective, "measured", {}).items():
+            self.log(f"train/{name}", value, batch_size=len(batch["anchor"]))
         if "second_views" in batch["meta"]:  # how many anchors had to be their own positive
             share = batch["meta"]["second_views"] / len(batch["anchor"])
             self.log("train/second_views", share, batch_size=len(batch["anchor"]))
@@ -264,10 +275,30 @@ class ContrastiveModule(lightning.LightningModule):
 
     def _loss(self, batch: Mapping[str, Any], stage: str) -> Tensor:
         anchors, positives = self.head(self(torch.cat([batch["anchor"], batch["positive"]]))).chunk(2)
-        loss = self.objective(anchors, positives)
+        labels = self._labels(batch["meta"], stage, anchors.device)
+        loss = self.objective(anchors, positives, *([] if labels is None else [labels]))
         if not bool(loss.isfinite()):
             raise NonFiniteLoss(f"the {stage} loss is {loss.item()}", batch, self.global_rank, self._cells(stage))
         return loss
+
+    def _labels(self, meta: Mapping[str, Any], stage: str, device: torch.device) -> Tensor | None:
+        """Labels of anchors and positives in the columns of the objective, int64 (n_columns, 2, batch).
+
+        A positive has the labels of its anchor where the batch does not tell which cell it is.
+        """
+        columns, cells = getattr(self.objective, "columns", ()), self._cells(stage)
+        if not columns:
+            return None
+        if cells is None:
+            raise ValueError(f"the objective needs the labels of {columns}; train with a loader made by make_loader.")
+        if self._codes is None or self._codes[0] is not cells:
+            try:
+                codes = np.stack([cells.column(name).codes.astype(np.int64) for name in columns])
+            except ValueError as error:
+                raise ValueError(f"a column of the objective (objective.exclude, objective.same): {error}") from error
+            self._codes = cells, codes
+        both = torch.stack([meta["position"], meta.get("partner", meta["position"])])
+        return torch.from_numpy(self._codes[1])[:, both].to(device)
 
     def _cells(self, stage: str) -> CellTable | None:
         """Give the cells that a stage draws its batches from, where a trainer is attached."""

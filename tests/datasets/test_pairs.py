@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,15 @@ def test_cells_must_not_be_paired_with_themselves_unchanged(sources: dict[str, A
     bare = Timelapse(path=plates.path, patch=plates.patch, normalise="none", cache=plates.cache)
     with pytest.raises(ValueError, match=r"pairs\.missing=.view. without augment"):
         bare.dataset(PairRule(same="condition"))
+
+
+def test_the_columns_that_pairs_have_in_common_are_known(sources: dict[str, Any]) -> None:
+    by_columns = replace(sources["timelapse"], positive="columns", positive_columns=["condition"])
+    for data in (by_columns.dataset(), by_columns.cells()):
+        assert data.together == ["condition"]
+    assert by_columns.dataset(ACROSS).together == ["condition"]
+    assert by_columns.cells((), WITHIN).together == ["experiment"]
+    assert all(sources[name].dataset().together == [] for name in READ)
 
 
 @pytest.mark.filterwarnings("ignore:in . of 4 epochs")

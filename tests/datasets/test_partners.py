@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cellcohort.cells import CellTable
-from cellcohort.datasets.partners import PairRule, Partners
+from cellcohort.datasets.partners import PairRule, Partners, pushed_apart
 
 
 def frame(n: int = 300, seed: int = 0) -> pd.DataFrame:
@@ -187,3 +187,23 @@ def test_a_rule_is_chosen_by_any_of_its_options() -> None:
     assert not PairRule().chosen and not PairRule(same=[], missing="leave_out").chosen
     assert all(rule.chosen for rule in RULES)
     assert str(RULES[7]) == "the same condition, another experiment and 1 to 2 hours between them"
+
+
+@pytest.mark.parametrize(
+    ("together", "objective", "said"),
+    [
+        (["condition"], {"exclude": None}, True),
+        (["condition", "dose"], {"exclude": ["track"]}, True),
+        (["condition", "dose"], {"exclude": ["dose"]}, False),
+        (["condition"], {"exclude": "condition"}, False),
+        (["condition"], {"same": "condition", "exclude": None}, False),
+        (["condition"], {"same": ["condition", "dose"], "exclude": None}, True),
+        (["condition", "dose"], {"same": ["condition"], "exclude": None}, False),
+        (["condition"], {"invariance": 25}, False),
+        ([], {"exclude": None}, False),
+    ],
+)
+def test_an_objective_may_push_apart_what_pairs_pull_together(together: Any, objective: Any, said: bool) -> None:
+    sentence = pushed_apart(together, objective)
+    assert bool(sentence) == said
+    assert not said or f"set objective.exclude=[{','.join(together)}]" in sentence

@@ -418,3 +418,16 @@ def test_partners_that_are_not_in_the_chunk_window_are_a_finding(stores: dict[st
     assert "a cell with the same condition and another experiment: it is not in their chunk window" in text_of(of)
     mixed = survey(ChunkedBatchSampler(whole.cells, {}, 32, 16, 64, num_batches=20), 20, source=origin(whole))
     assert second_views(mixed) == (0.0, 0.0)
+
+
+def test_negatives_that_could_be_positives_are_a_finding_with_their_share() -> None:
+    of = paired(PairRule(same="condition"))
+    assert of.source is not None
+    bad = replace(of, source=replace(of.source, objective={"exclude": None}))
+    codes = of.sampler.cells.column("condition").codes[of.first_batches]
+    share = np.mean([[(one == row).sum() - 1 for one in row] for row in codes]) / (codes.shape[1] - 1)
+    problem = found(bad, "could be its positives").problem
+    assert problem.startswith(f"{share:.1%} of the negatives".replace("%", " %"))
+    for objective in ({"exclude": ["condition"]}, {"redundancy": 0.1}):
+        good = replace(of, source=replace(of.source, objective=objective))
+        assert not [one for one in findings(good) if "could be its positives" in one.problem]

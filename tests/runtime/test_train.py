@@ -344,3 +344,46 @@ def test_a_failing_rank_ends_the_others(quick: tuple[str, ...], tmp_path: Path) 
     cause = done.stderr.rpartition("Root Cause")[2]
     assert "rank      : 1" in cause and "RuntimeError: rank 1 fails on purpose" in cause
     assert "run: " not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("objective", "logged"),
+    [
+        (["objective.exclude=[track]"], {"excluded"}),
+        (["objective=supcon", "objective.same=[condition]", "objective.exclude=[track]"], {"excluded", "positives"}),
+        (["objective=vicreg"], set()),
+        (["objective=barlow_twins"], set()),
+    ],
+)
+def test_every_objective_trains_and_logs_what_it_leaves_out(
+    train: Train, objective: list[str], logged: set[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    directory = train(*objective, "trainer.max_epochs=1")
+    table = pd.read_csv(directory / "metrics.csv")
+    assert len(losses(directory)) == 5 and np.isfinite(losses(directory)).all()
+    assert logged == {"excluded", "positives"} & {name.removeprefix("train/") for name in table}
+    assert not recwarn.list
+    run = load_run(directory)
+    if "excluded" in logged:
+        track = run.training.cells.column("track").codes
+        sampler = BatchSampler(run.training.cells, batch_size=32)
+        same = [track[(at := sampler.batch(0, step))][:, None] == track[at] for step in range(5)]
+        share = [(one.sum() - 32) / (32 * 31) for one in same]
+        assert losses(directory, "train/excluded") == pytest.approx(share)
+    if "positives" in logged:
+        condition = run.training.cells.column("condition").codes
+        positives = [2 * ((condition[at][:, None] == condition[at]) & ~one).sum() / 32 + 1
+                     for at, one in zip([sampler.batch(0, step) for step in range(5)], same, strict=True)]  # fmt: skip
+        assert losses(directory, "train/positives") == pytest.approx(positives)
+
+
+def test_pairs_across_experiments_are_trained_on_logged_and_loaded_again(train: Train) -> None:
+    rule = ["pairs.same=[condition]", "pairs.different=[experiment]", "pairs.hours_at_most=4"]
+    with pytest.warns(UserWarning, match=r"same condition are pulled together.*objective.exclude=\[condition\]"):
+        directory = train(*rule, "trainer.max_epochs=1")
+    kept = read_composition(directory)
+    assert (kept["pairs/across_experiment"] == 1).all() and (kept["pairs/across_condition"] == 0).all()
+    assert (kept["pairs/hours"] <= 4).all() and (kept["pairs/second_views"] < 1).all()
+    run = load_run(directory)
+    assert run.training.partners is not None and run.training.pair_rule.same == ["condition"]
+    train(*rule, "objective.exclude=[condition]", "trainer.max_epochs=1")  # without a warning

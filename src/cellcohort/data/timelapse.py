@@ -77,7 +77,9 @@ class PatchOptions:
         if rule := chosen(pairs):
             return LabelledCells(cells, Patches.whole, rule)
         rows = anchor_rows(cells, self.positive, self.positive_columns, self._lineages(index))
-        return LabelledCells(cells if len(rows) == len(cells) else cells.take(rows), Patches.whole)
+        labelled = LabelledCells(cells if len(rows) == len(cells) else cells.take(rows), Patches.whole)
+        labelled.positive_columns = self.positive_columns
+        return labelled
 
     def _patches_of(self, experiments: Sequence[Experiment], cache: str | Path, pairs: PairRule | None) -> Patches:
         if self.cache_megabytes < 0:

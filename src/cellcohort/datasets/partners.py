@@ -9,7 +9,7 @@ grows with the logarithm of the number of cells.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -111,6 +111,32 @@ class PairRule:
 def chosen(rule: PairRule | None) -> PairRule | None:
     """Return a rule, or None where it rules nothing."""
     return rule if rule is not None and rule.chosen else None
+
+
+def pushed_apart(together: Sequence[str], objective: Mapping[str, Any]) -> str:
+    """Say if an objective pushes apart cells that pairs pull together.
+
+    Parameters
+    ----------
+    together : sequence of str
+        Columns; cells with equal labels in all of them may be pairs.
+    objective : mapping
+        Its node of a config. One with a key ``exclude`` takes other cells as negatives.
+
+    Returns
+    -------
+    str
+        A sentence, and what to do about it; empty where the objective does not.
+    """
+    spared, same = set(names_of([objective.get("exclude")])), names_of([objective.get("same")])
+    if not together or "exclude" not in objective or spared & set(together) or (same and set(same) <= set(together)):
+        return ""
+    columns = ",".join(together)
+    return (
+        f"cells of the same {joined(list(together))} are pulled together as pairs, and pushed apart as negatives where "
+        f"they are of two pairs of one batch; set objective.exclude=[{columns}], or use objective=supcon "
+        f"objective.same=[{columns}], or an objective without negatives (vicreg, barlow_twins)."
+    )
 
 
 class _Sorted(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from cellcohort.cells import CellTable, Name
+from cellcohort.cells import CellTable, Name, names_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,10 +33,13 @@ class Paired:
         None where positives are those of the source.
     n_left_out : int
         Cells without a partner that the split left out.
+    positive_columns : sequence of str
+        Without a rule, the columns in which a positive has the labels of its anchor, if it is chosen so.
     """
 
     pair_rule: PairRule | None = None
     n_left_out: int = 0
+    positive_columns: Sequence[str] = ()
     _partners: Partners | None = None
 
     @property
@@ -47,6 +50,11 @@ class Paired:
 
             self._partners = Partners(self.cells, self.pair_rule)  # type: ignore[attr-defined]
         return self._partners
+
+    @property
+    def together(self) -> list[str]:
+        """The columns of which equal labels make two cells a possible pair."""
+        return names_of([self.positive_columns if self.pair_rule is None else self.pair_rule.same])
 
 
 @dataclass

@@ -1,9 +1,12 @@
-"""Contrastive losses of projections: anchors (batch, dim) and their positives (batch, dim) to one number."""
+"""What a model is trained for: projections of anchors and of their positives (batch, dim) to one number."""
 
 from cellcohort.extras import require
 
 require("train")
 
+from cellcohort.objectives.barlow_twins import BarlowTwins
 from cellcohort.objectives.ntxent import NTXent
+from cellcohort.objectives.supcon import SupCon
+from cellcohort.objectives.vicreg import VICReg
 
-__all__ = ["NTXent"]
+__all__ = ["BarlowTwins", "NTXent", "SupCon", "VICReg"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.split import CHUNK, ROW
@@ -30,6 +31,8 @@ class TrainingCells:
         Which column of the source is what: ``data.columns``; empty where it has no such option.
     n_copies : int
         Cells that are in neither part, since training holds copies of them.
+    objective : mapping
+        The config of the objective; empty where it is not known.
     """
 
     dataset: Any
@@ -37,6 +40,7 @@ class TrainingCells:
     by: Name
     columns: Mapping[str, Any]
     n_copies: int = 0
+    objective: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def cells(self) -> CellTable:
@@ -102,7 +106,8 @@ def training_cells(config: DictConfig) -> TrainingCells:
     n_all = len(whole.cells)
     columns = dict(config.data.get("columns") or {})
     n_copies = n_all - sum(len(part.cells) + part.n_left_out for part in (training, validation))
-    found = TrainingCells(training, n_all, config.split.by, columns, n_copies)
+    objective = OmegaConf.to_container(config.objective, resolve=True)
+    found = TrainingCells(training, n_all, config.split.by, columns, n_copies, objective)  # type: ignore[arg-type]
     if found.store is not None and config.batch_sampler.get("chunk_size"):
         found.store.check_chunk_size(config.batch_sampler.chunk_size)
     return found

@@ -21,7 +21,13 @@ from cellcohort.preview.checks.composition import (
 from cellcohort.preview.checks.copies import copies
 from cellcohort.preview.checks.design import confounded, idle_axes
 from cellcohort.preview.checks.labels import spellings
-from cellcohort.preview.checks.positives import pair_lines, positive_lines, positives_elsewhere, without_partners
+from cellcohort.preview.checks.positives import (
+    negatives_that_are_pairs,
+    pair_lines,
+    positive_lines,
+    positives_elsewhere,
+    without_partners,
+)
 from cellcohort.preview.checks.row_reads import costly, row_lines
 from cellcohort.preview.describe import asked_lines, has_axis, table_line
 from cellcohort.preview.survey import Survey
@@ -32,7 +38,7 @@ from cellcohort.sampling.protocol import Sampler, in_chunks
 
 # the more it changes about a training, the earlier
 CHECKS: tuple[Callable[[Survey], Iterator[Finding]], ...] = (
-    *(confounded, idle_axes, copies, costly, wasteful, positives_elsewhere, without_partners),
+    *(confounded, idle_axes, copies, costly, wasteful, positives_elsewhere, without_partners, negatives_that_are_pairs),
     *(shortfalls, time_windows, drift),
     *(repeats, same_tracks, absent_conditions, low_coverage, overdrawn, ranks),
 )

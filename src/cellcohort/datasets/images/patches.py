@@ -99,7 +99,7 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         self.positive, self.views, self.seed = positive, views, seed
         self.made_with = dict(made_with or {})
         self.chunks = Chunks(fields, cache_bytes)
-        self._columns, self._lineages = list(positive_columns), lineages
+        self.positive_columns, self._lineages = list(positive_columns), lineages
         self._place = torch.from_numpy(np.ascontiguousarray(place, np.int32))
         self._scale = torch.from_numpy(np.ascontiguousarray(scale, np.float32))
         self._table: CellTable | None = cells
@@ -110,7 +110,7 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         self._cells: CellTable | None = cells
         self._rows = rows
         self._partners = None
-        self._equals = Equals(cells.column(self._columns).codes) if self._columns else None
+        self._equals = Equals(cells.column(self.positive_columns).codes) if self.positive_columns else None
 
     @property
     def cells(self) -> CellTable:
@@ -152,8 +152,8 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         part._take(self.cells.take(positions), self._rows[torch.from_numpy(positions)])
         if part._equals is not None and (alone := len(part) - len(part._equals.anchors())):
             raise ValueError(
-                f"{alone} of {len(part)} cells have no other cell with equal {', '.join(self._columns)} in their part "
-                "of the split; use fewer or coarser data.positive_columns."
+                f"{alone} of {len(part)} cells have no other cell with equal {', '.join(self.positive_columns)} in "
+                "their part of the split; use fewer or coarser data.positive_columns."
             )
         return part
 

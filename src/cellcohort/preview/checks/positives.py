@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 
+from cellcohort.datasets.partners import pushed_apart
 from cellcohort.messages import several
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.describe import percent
@@ -14,6 +15,7 @@ from cellcohort.preview.survey import Survey
 from cellcohort.sampling.protocol import in_chunks
 
 WINDOWS = 8  # of rank 0 that are counted
+COMPARED = 256  # cells of a batch that are compared with each other
 MANY = 0.1  # share of anchors with positives in the store but not in their chunk window, above which it is a finding
 
 
@@ -104,6 +106,21 @@ def without_partners(survey: Survey) -> Iterator[Finding]:
         "they are paired with a second view of themselves.",
         "Name fewer or coarser columns in pairs.same and pairs.different, or leave these cells out.",
         typed="pairs.missing=leave_out",
+    )
+
+
+def negatives_that_are_pairs(survey: Survey) -> Iterator[Finding]:
+    """Find negatives that could be positives, where the objective does not spare them."""
+    source = survey.source
+    if source is None or not (said := pushed_apart(source.dataset.together, source.objective)):
+        return
+    codes = source.cells.column(source.dataset.together).codes[survey.first_batches[:, :COMPARED]]
+    n = codes.shape[1]
+    alike = ((codes[:, :, None] == codes[:, None]).sum() / len(codes) - n) / max(n * (n - 1), 1)
+    problem, _, change = said.partition("; ")
+    yield Finding(
+        f"{percent(float(alike))} of the negatives of a cell could be its positives: {problem}.",
+        f"{change[0].upper()}{change[1:]}",
     )
 
 
