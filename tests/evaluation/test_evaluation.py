@@ -536,6 +536,9 @@ def test_what_the_data_do_not_allow_is_left_out_with_the_reason(roles: dict[str,
     ]
     assert {score.name for score in scores if np.isnan(score.value)} == nan
     assert all(score.note and score.n == 0 for score in scores if np.isnan(score.value))
+    assert {score.name for score in scores if not score.higher_is_better} == {
+        *("experiment_probe", "experiment_mmd2", "hours_mae_across", "track_smoothness")
+    }, "whether they have a value or not"
 
 
 # which cells

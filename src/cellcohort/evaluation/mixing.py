@@ -189,7 +189,8 @@ def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, mos
     p = float(1 + np.sum(drawn >= observed)) / (1 + permutations)
     pairs = noted(f"mean over {several(len(between), 'pair')}", left_out=left_out)
     shuffles = noted(f"{permutations} permutations of whole groups", left_out=left_out)
-    return [Score(names[0][0], observed, False, n, pairs), Score(names[1][0], p, True, n, shuffles)]
+    found = zip(names, (observed, p), (pairs, shuffles), strict=True)
+    return [Score(name, value, up, n, note) for (name, up), value, note in found]
 
 
 def _strata(
