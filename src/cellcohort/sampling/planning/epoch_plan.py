@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.planning.strata import Strata
+from cellcohort.sampling.planning.strata import Strata, stable_order
 from cellcohort.sampling.planning.targets import Targets
 from cellcohort.sampling.rng import Whole, bits_of, key_of, mix, permuted
 
@@ -43,7 +43,7 @@ class Donors(NamedTuple):
 
     Attributes
     ----------
-    first : numpy.ndarray of int64, shape (n_labels + 1,)
+    first : numpy.ndarray of int32, shape (n_labels + 1,)
         Label `l` has the strata ``stratum[first[l]:first[l + 1]]``.
     stratum : numpy.ndarray of int, shape (n_strata,)
     end : numpy.ndarray of int, shape (n_strata,)
@@ -110,9 +110,13 @@ class EpochPlan:
         end = np.rint(np.cumsum(weights) / weights.sum() * WHOLE).astype(np.int64)
         end[np.flatnonzero(weights)[-1] :] = WHOLE
         self.groups = Groups(end, int(self.key >> np.uint64(32)))
-        order = np.argsort(strata.label, kind="stable") if targets.leak.any() else np.empty(0, np.int64)
+        leaks = bool(targets.leak.any())
+        order = np.arange(len(strata.label) if leaks else 0, dtype=np.int32)
+        labels = np.arange(len(strata.levels) + 1 if leaks else 1)
+        if leaks:
+            order = stable_order(strata.label, len(strata.levels), order)
         self.donors = Donors(
-            np.searchsorted(strata.label[order], np.arange(len(strata.levels) + 1)), order.astype(np.int32),
+            np.searchsorted(strata.label[order], labels).astype(np.int32), order,
             np.cumsum(strata.size[order]).astype(strata.order.dtype), targets.first, strata.label,
         )  # fmt: skip
         self._counter_type = strata.order.dtype
@@ -142,7 +146,7 @@ class EpochPlan:
         if front is None or front[0] != epoch or front[1] > index or (not self._counted and front[1] < index):
             begin = 0 if self._counted else index
             occurrence = occurrences_before(self.groups, epoch * self._per_epoch + begin * self.per_block, self.key)
-            front = (epoch, begin, occurrence, np.zeros(len(self.targets.upto), self._counter_type))
+            front = (epoch, begin, occurrence, np.zeros(self.targets.first[-1], self._counter_type))
         while front[1] <= index:
             _, at, occurrence, taken = front
             occurrence, taken = occurrence.copy(), taken.copy()
@@ -157,11 +161,7 @@ class EpochPlan:
         """Cells that a batch takes from each stratum on average for its own group, float of shape (n_strata,)."""
         targets = self.targets
         own = np.where(targets.joint, 1 - targets.leak / self.places, 1.0) * self.share
-        per_group = np.diff(targets.first)
-        cells = np.diff(targets.upto, prepend=0.0)
-        begins = targets.first[:-1][per_group > 0]
-        cells[begins] = targets.upto[begins]
-        return cells * np.repeat(own, per_group)
+        return targets.cells() * np.repeat(own, np.diff(targets.first))
 
     def length_that_covers(self, size: np.ndarray, epoch: int) -> int:
         """Return the fewest batches with which an epoch takes every cell of every stratum."""
@@ -308,11 +308,13 @@ def _round_own(
         for j in range(spare):
             cells[leaf[j]] += 1
         return np.arange(n), cells, total
-    upto = targets.upto[first : first + n]
+    upto, step = targets.upto[first : first + n], own / n
     leaf, cells = np.empty(min(n, places), np.int64), np.zeros(min(n, places), np.int64)
     slot = filled = n_own = 0
     while n_own < places and n_own + 1 - theta < own:
-        if n_own + 1 - theta >= upto[slot]:
+        if len(upto) == 0:
+            slot = min(n - 1, np.int64((n_own + 1 - theta) / step))
+        elif n_own + 1 - theta >= upto[slot]:
             slot = min(n - 1, slot + np.searchsorted(upto[slot:], n_own + 1 - theta, "right"))
         if filled == 0 or leaf[filled - 1] != slot:
             leaf[filled], filled = slot, filled + 1
@@ -335,14 +337,17 @@ def _label_at(targets: Targets, donors: Donors, group: Whole, place: float) -> W
     if begin < end:
         at = np.searchsorted(targets.leak_upto[begin:end], place, "right")
         return np.int64(targets.leak_label[min(end - 1, begin + at)])
-    first, last = targets.first[group], targets.first[group + 1]
-    rest = 1.0 - targets.without[last - 1]
-    low, high, weight = 0, len(targets.weight_upto) - 1, place / targets.leak[group] * rest
+    alone_label = targets.alone_label[targets.alone_first[group] : targets.alone_first[group + 1]]
+    alone_upto = targets.alone_upto[targets.alone_first[group] : targets.alone_first[group + 1]]
+    rest = 1.0 - (alone_upto[-1] if len(alone_upto) > 0 else 0.0)
+    n_labels = len(donors.first) - 1
+    low, high, weight = 0, n_labels - 1, place / targets.leak[group] * rest
     while low < high:  # the labels that only this group has are left out of the line
         middle = (low + high) // 2
-        had = first + np.searchsorted(donors.label[first:last], middle, "right")
-        left_out = targets.without[had - 1] if had > first else 0.0
-        if targets.weight_upto[middle] - left_out > weight:
+        had = np.searchsorted(alone_label, middle, "right")
+        left_out = alone_upto[had - 1] if had > 0 else 0.0
+        upto = targets.weight_upto[middle] if len(targets.weight_upto) > 0 else (middle + 1) / n_labels
+        if upto - left_out > weight:
             high = middle
         else:
             low = middle + 1

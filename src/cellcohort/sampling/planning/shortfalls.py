@@ -118,7 +118,7 @@ def short_windows(
     """Return a sentence if time windows hold too few cells, found for some focal times; else an empty text."""
     groups = np.flatnonzero(np.diff(targets.first))
     bounds = strata.times_indptr[targets.first[groups]], strata.times_indptr[targets.first[groups + 1]]
-    arrays = CompiledStrata.of(strata, np.empty(0, np.int8))
+    arrays, in_batch = CompiledStrata.of(strata, np.empty(0, np.int8)), targets.cells()
     asked, held, tried = 0.0, 0.0, np.unique(np.linspace(0, len(groups) - 1, 32).astype(int))
     for i in tried:
         times = strata.times[bounds[0][i] : bounds[1][i]]
@@ -128,8 +128,9 @@ def short_windows(
             if len(times)
             else np.empty(0, int)
         )
+        own = targets.first[groups[i]], targets.first[groups[i] + 1]
         for focal in times[seen]:
-            cells, within = cells_within(arrays, targets, groups[i], focal, half_width)
+            cells, within = cells_within(arrays, own, in_batch, focal, half_width)
             asked, held = asked + share_inside * cells, held + min(within, share_inside * cells)
     if held >= 0.9 * asked:
         return ""
@@ -142,17 +143,16 @@ def short_windows(
 
 @njit(cache=True, nogil=True)
 def cells_within(
-    strata: CompiledStrata, targets: Targets, group: Whole, focal: float, half_width: float
+    strata: CompiledStrata, own: tuple[Whole, Whole], in_batch: np.ndarray, focal: float, half_width: float
 ) -> tuple[float, float]:
-    """Cells that a batch takes from its primary group, and how many of them the time window has."""
-    cells, within, upto = 0.0, 0.0, 0.0
-    for s in range(targets.first[group], targets.first[group + 1]):
+    """Cells that a batch takes from the strata of its primary group, and how many of them the time window has."""
+    cells, within = 0.0, 0.0
+    for s in range(own[0], own[1]):
         times = strata.times[strata.times_indptr[s] : strata.times_indptr[s + 1]]
         low = strata.times_indptr[s] + np.searchsorted(times, focal - half_width - 1e-4)
         high = strata.times_indptr[s] + np.searchsorted(times, focal + half_width + 1e-4, "right")
-        target, upto = targets.upto[s] - upto, targets.upto[s]
-        cells += target
-        within += min(target, strata.times_start[high] - strata.times_start[low])
+        cells += in_batch[s]
+        within += min(in_batch[s], strata.times_start[high] - strata.times_start[low])
     return cells, within
 
 
@@ -165,8 +165,10 @@ def _lacking(
         possible = np.bincount(in_group[share > 0], minlength=len(own))[groups]
         share = share / np.bincount(in_group, share, len(own)).clip(1e-300)[in_group]
     code = strata.levels[strata.label, level]
-    pair, at = np.unique(strata.group.astype(np.int64) * len(share) + code, return_inverse=True)
-    have = np.bincount(at, weights=strata.size)
+    pair, have = strata.group.astype(np.int64) * len(share) + code, strata.size
+    if (pair[1:] <= pair[:-1]).any():  # strata that only another level tells apart
+        pair, at = np.unique(pair, return_inverse=True)
+        have = np.bincount(at, weights=have)
     of, label = np.searchsorted(groups, pair // len(share)), pair % len(share)
     asked = np.bincount(of[share[label] > 0], minlength=len(groups))
     few = np.bincount(of[have < share[label] * own[groups[of]]], minlength=len(groups))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ class Strata:
     ----------
     order : numpy.ndarray of int, shape (n_drawable,)
         Positions of the cells that may be drawn, in sorted order; stratum `s` is ``order[start[s]:start[s + 1]]``.
-    start : numpy.ndarray of int64, shape (n_strata + 1,)
+    start : numpy.ndarray of int, shape (n_strata + 1,)
     group, label : numpy.ndarray of int, shape (n_strata,)
         Code of the group axis (0 without one) and row of `levels` of each stratum.
     levels : numpy.ndarray of int64, shape (n_labels, n_share_axes)
@@ -43,10 +42,10 @@ class Strata:
     times_start: np.ndarray
     times_indptr: np.ndarray
 
-    @cached_property
+    @property
     def size(self) -> np.ndarray:
-        """Cells per stratum, shape (n_strata,)."""
-        return np.diff(self.start)
+        """Cells per stratum, int64 of shape (n_strata,)."""
+        return np.diff(self.start).astype(np.int64)
 
     @property
     def nbytes(self) -> int:
@@ -112,16 +111,22 @@ def build_strata(
         times_indptr = np.append(np.flatnonzero(first), len(present))
         start, present = bounds[times_indptr], present[first]
         by_time = times, bounds.astype(order.dtype), times_indptr
-    groups = present[:, 0].astype(np.int32) if group else np.zeros(len(present), np.int32)
+    of_group = np.int16 if group is None or len(group.labels) < 2**15 else np.int32
+    groups: np.ndarray = present[:, 0].astype(of_group) if group else np.zeros(len(present), of_group)
     levels, label = _distinct_rows(present[:, 1 if group else 0 :], [len(column.labels) for column in shares])
-    return Strata(order, start, groups, label, levels, *by_time)
+    return Strata(order, start.astype(order.dtype), groups, label, levels, *by_time)
 
 
 def _distinct_rows(rows: np.ndarray, widths: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct rows, sorted, and which of them each row is; column `i` has numbers below ``widths[i]``."""
     code, of = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
     for column, width in zip(rows.T, widths, strict=True):  # the codes of a few columns at a time, lest they overflow
-        code, of = np.unique(of * width + column, return_inverse=True)
+        pair = of * width + column
+        if len(code) * width <= 4 * len(rows) + 1024:
+            there = np.bincount(pair, minlength=len(code) * width) > 0
+            code, of = np.flatnonzero(there), (np.cumsum(there) - 1)[pair]
+        else:
+            code, of = np.unique(pair, return_inverse=True)
     first = np.empty(len(code), np.int64)
     first[of] = np.arange(len(rows))
     return rows[first].astype(np.int32), of.astype(np.int32)

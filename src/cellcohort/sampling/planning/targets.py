@@ -62,7 +62,7 @@ class Targets(NamedTuple):
         Group `g` has the strata ``first[g]:first[g + 1]``.
     upto : numpy.ndarray of float, shape (n_strata,)
         Running sum of the targets over the strata of a group, in cells. It includes the leaked cells of the label
-        where `joint` is true.
+        where `joint` is true. Empty where all groups are `equal`.
     own, leak : numpy.ndarray of float, shape (n_groups,)
         Cells of a batch from its primary group, and from the others. They add up to the batch.
     equal : numpy.ndarray of bool, shape (n_groups,)
@@ -73,9 +73,10 @@ class Targets(NamedTuple):
         Labels that leak into the batches of group `g`, and the running sum of their targets, from ``leak_first[g]`` to
         ``leak_first[g + 1]``. Empty where leaks follow `weight_upto`.
     weight_upto : numpy.ndarray of float, shape (n_labels,)
-        Running sum of the weights of all labels.
-    without : numpy.ndarray of float, shape (n_strata,)
-        Running sum, over the strata of a group, of the weights of labels that no other group has.
+        Running sum of the weights of all labels. Empty without leaks, and where labels have equal weights.
+    alone_first, alone_label, alone_upto : numpy.ndarray
+        Labels that no other group has than `g`, and the running sum of their weights, from ``alone_first[g]`` to
+        ``alone_first[g + 1]``.
     """
 
     first: np.ndarray
@@ -88,7 +89,19 @@ class Targets(NamedTuple):
     leak_label: np.ndarray
     leak_upto: np.ndarray
     weight_upto: np.ndarray
-    without: np.ndarray
+    alone_first: np.ndarray
+    alone_label: np.ndarray
+    alone_upto: np.ndarray
+
+    def cells(self) -> np.ndarray:
+        """Target of each stratum in a batch of its own group, in cells; float of shape (n_strata,)."""
+        per_group = np.diff(self.first)
+        if not len(self.upto):
+            return np.repeat(self.own / np.maximum(per_group, 1), per_group)
+        cells = np.diff(self.upto, prepend=0.0)
+        begins = self.first[:-1][per_group > 0]
+        cells[begins] = self.upto[begins]
+        return cells
 
 
 def build_targets(strata: Strata, ratios: list[np.ndarray], leaky: float, places: int, n_groups: int) -> Targets:
@@ -118,7 +131,7 @@ def build_targets(strata: Strata, ratios: list[np.ndarray], leaky: float, places
     _split(1.0, levels, ratio, np.full(n_labels, np.iinfo(np.int64).max // (n_labels + 1)), weight)
     target, equal = _own_targets(first, label, size, levels, ratio, places - leak)
     equal &= levels.shape[1] <= 1  # else a change of order would mix up the labels of the first level
-    alone = np.where(size == everyone[label], weight[label], 0.0) if leaky else np.empty(0)
+    alone = np.where(size == everyone[label], weight[label], 0.0) if leaky else np.zeros(len(size))
     joint, leaves = np.zeros(n_groups, bool), (np.zeros(n_groups + 1, np.int64), np.empty(0, np.int32), np.empty(0))
     if leaky:
         joint = _joint_groups(first, label, size, everyone, weight, target, leak)
@@ -131,9 +144,12 @@ def build_targets(strata: Strata, ratios: list[np.ndarray], leaky: float, places
             leaves = _leaves_of_leaks(first, label, size, levels, ratio, np.where(led, leak, 0.0))
     target = np.where(np.repeat(joint, np.diff(first)), places * weight[label], target)
     own = np.where(joint, float(places), places - leak)
+    there = np.flatnonzero(alone)
+    alone_first = np.searchsorted(there, first)
     return Targets(
-        first, _running(target, first), own, leak, equal, joint, *leaves, np.cumsum(weight),
-        _running(alone, first) if leaky else alone,
+        first, np.empty(0) if equal[np.diff(first) > 0].all() else _running(target, first), own, leak, equal, joint,
+        *leaves, np.cumsum(weight) if leaky and np.ptp(weight) > 1e-12 * weight[0] else np.empty(0),
+        alone_first, label[there], _running(alone[there], alone_first),
     )  # fmt: skip
 
 
