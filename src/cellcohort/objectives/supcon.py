@@ -18,8 +18,10 @@ class SupCon(NTXent):
     ----------
     same : str or sequence of str
         Column whose labels make cells positives of each other, or several that count jointly.
-    temperature, gather
-        As for :class:`~cellcohort.objectives.NTXent`.
+    temperature : float
+        Similarities are divided by it.
+    gather : bool
+        Take positives and negatives from the batches of all ranks, as :class:`~cellcohort.objectives.NTXent` does.
     exclude : str or sequence of str, optional
         Columns such as "track": two cells with the same label in one of them are neither positives nor negatives of
         each other.
