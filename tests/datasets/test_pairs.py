@@ -226,3 +226,20 @@ def test_chunks_pair_among_what_is_in_memory_and_count_who_has_none(sources: dic
         anywhere += int((part.partners.counts(position) == 0).sum())
         n += len(position)
     assert anywhere <= alone < n
+
+
+@pytest.mark.filterwarnings("ignore:in . of 4 epochs")
+@pytest.mark.parametrize("step", [1, 3, 8])
+def test_a_resumed_pass_draws_the_same_partners_inside_a_chunk_window(sources: dict[str, Any], step: int) -> None:
+    part, _ = split(sources["anndata"].dataset(PairRule(same="condition", different="track")), fraction=0.4)
+
+    def loader() -> Any:
+        return make_chunked_loader(part, ChunkedBatchSampler(part.cells, {}, 16, 16, 8, num_batches=12))
+
+    whole = [batch["meta"]["partner"] for batch in loader()]
+    resumed = loader()
+    assert resumed.batch_sampler.per_window > 2
+    resumed.load_state_dict({"epoch": 0, "step": step, "sampler": resumed.batch_sampler.signature})
+    rest = [batch["meta"]["partner"] for batch in resumed]
+    assert len(rest) == 12 - step
+    assert all(np.array_equal(one, other) for one, other in zip(rest, whole[step:], strict=True))

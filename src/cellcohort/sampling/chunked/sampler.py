@@ -146,17 +146,16 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
     def requests(
         self, epoch: int, first: int = 0, worker: int = 0, num_workers: int = 1
     ) -> Iterator[tuple[int, list[np.ndarray]]]:
-        """Yield the first step of each window of an epoch from step `first` on, and the positions of its batches.
+        """Yield the first step of each window of an epoch, and the positions of all its batches.
 
-        Of several workers, each yields windows in turn.
+        The first window is the one that holds step `first`. Of several workers, each yields windows in turn.
         """
         begin = n = 0
         while begin < self.num_batches:
             number = self._number(begin)
             end = min(begin + self.per_window - number % self.per_window, self.num_batches)
-            skipped = max(first - begin, 0)
-            if begin + skipped < end and n % num_workers == worker:
-                yield begin + skipped, self._picker.pick_run(epoch, number + skipped, end - begin - skipped)
+            if first < end and n % num_workers == worker:
+                yield begin, self._picker.pick_run(epoch, number, end - begin)
             begin, n = end, n + 1
 
     def load_request(self, batches: Sequence[np.ndarray], n_obs: int) -> LoadRequest:
@@ -205,13 +204,17 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
                 "or ChunksShuffled."
             )
         windows = self.requests(epoch, first, worker, num_workers)
-        requests = (self.load_request(batches, n_obs) for _, batches in windows)
+        requests = (self._from(first - begin, self.load_request(batches, n_obs)) for begin, batches in windows)
         with ThreadPoolExecutor(1, "windows") as planner:  # plans the next window while one is read
             ahead = planner.submit(next, requests, None)
             while (request := ahead.result()) is not None:
                 ahead = planner.submit(next, requests, None)
                 yield request
         self._end()
+
+    def _from(self, first: int, request: LoadRequest) -> LoadRequest:
+        """Leave out the batches before one, and read the chunks of all: pairs are drawn among what is in memory."""
+        return {**request, "splits": request["splits"][max(first, 0) :]}
 
     @property
     def mask(self) -> slice:
