@@ -12,6 +12,7 @@ from cellcohort.sampling.drawing.time_window import CLASSES, MOST_TRIES, SMALL, 
 from cellcohort.sampling.planning.plan import Plan
 
 MASK = 2**64 - 1
+PLASTIC = 0.7548776662466927
 GOLDEN, MIX1, MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -224,6 +225,116 @@ def primary_groups(end: list[int], begin: int, n: int, key: int) -> list[int]:
     return [next(g for g, e in enumerate(end) if (begin + i * step) % 2**32 < e) for i in numbers]
 
 
+def occurrences_before(end: list[int], begin: int, first: int, key: int) -> list[int]:
+    """How many batches before number `first` are built around each group."""
+    led = primary_groups(end, begin, first, key)
+    return [led.count(group) for group in range(len(end))]
+
+
+def round_batch(plan: Plan, group: int, occurrence: int) -> list[tuple[int, int]]:
+    """The strata that the n-th batch of a group takes, by label, and the cells of each."""
+    batches, strata = plan.batches, plan.strata
+    targets, key = batches.targets, mix(int(batches.key), group)
+    own_strata = [s for s in range(len(strata.group)) if strata.group[s] == group]
+    cells, own, leak = targets.cells(), float(targets.own[group]), float(targets.leak[group])
+    theta = min(max((0.25 + occurrence * ((math.sqrt(5) - 1) / 2)) % 1.0, 1e-9), 1 - 1e-9)
+    joint = bool(targets.joint[group])
+    taken = own_cells(
+        [cells[s] for s in own_strata], own, plan.places, (occurrence, theta), bool(targets.equal[group]), key
+    )
+    n_own = sum(taken)
+    found: list[tuple[int, int]] = []
+    if joint:
+        psi, upto, share = (occurrence * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9, 0, leak / plan.places
+        for s, n in zip(own_strata, taken, strict=True):
+            leaked = int((upto + n) * share + psi) - int(upto * share + psi)
+            upto += n
+            found += [(s, n - leaked), *leaks(plan, group, int(strata.label[s]), leaked, occurrence)]
+        return [(s, n) for s, n in found if n]
+    line = leak_line(plan, group)
+    labels = [label_at(line, n_own + 1 - theta - own + j) for j in range(plan.places - n_own)]
+    for label in sorted({*labels, *(int(strata.label[s]) for s in own_strata)}):
+        found += [(s, n) for s, n in zip(own_strata, taken, strict=True) if strata.label[s] == label]
+        found += leaks(plan, group, label, labels.count(label), occurrence)
+    return [(s, n) for s, n in found if n]
+
+
+def own_cells(
+    target: list[float], own: float, places: int, turn: tuple[int, float], equal: bool, key: int
+) -> list[int]:
+    """Cells of each stratum of the group: places one apart on the line on which the targets lie end to end."""
+    occurrence, theta = turn
+    n, cells = len(target), [0] * len(target)
+    if equal and abs(own - round(own)) < 1e-9:
+        total = round(own)
+        cells, spare = [total // n] * n, total % n
+        per_round = n // math.gcd(n, spare)
+        for j in range(spare):
+            place = (occurrence % per_round * spare + j) % n
+            cells[permuted(place, n, mix(key, occurrence // per_round))] += 1
+        return cells
+    ends = np.cumsum(target)
+    for j in range(places):
+        if j + 1 - theta < own:
+            slot = min(n - 1, int((ends <= j + 1 - theta).sum()))
+            cells[permuted(slot, n, mix(key, occurrence // n)) if equal else slot] += 1
+    return cells
+
+
+def leak_line(plan: Plan, group: int) -> list[tuple[int, float]]:
+    """Labels that leak into the batches of a group, and where the target of each ends on their line."""
+    strata, leak = plan.strata, float(plan.batches.targets.leak[group])
+    others = np.zeros(len(strata.levels))
+    np.add.at(others, strata.label, np.where(strata.group == group, 0, strata.size))
+    labels = np.flatnonzero(others)
+    if not len(labels) or not leak:
+        return []
+    ratio = [shares[strata.levels[labels, level]] for level, shares in enumerate(plan_ratios(plan))]
+    target = split(leak, strata.levels[labels], ratio, others[labels])
+    return list(zip(labels.tolist(), np.cumsum(target).tolist(), strict=True))
+
+
+def plan_ratios(plan: Plan) -> list[np.ndarray]:
+    return [asked.share for asked in plan._asked.values()]
+
+
+def label_at(line: list[tuple[int, float]], place: float) -> int:
+    return next((label for label, end in line if place < end), line[-1][0])
+
+
+def leaks(plan: Plan, group: int, label: int, count: int, occurrence: int) -> list[tuple[int, int]]:
+    """Strata of the other groups that some cells of a label come from: points one step apart on their cells."""
+    strata = plan.strata
+    others = [s for s in range(len(strata.group)) if strata.label[s] == label and strata.group[s] != group]
+    owner = [s for s in others for _ in range(strata.size[s])]
+    theta = (occurrence * (math.sqrt(2) - 1) + label * PLASTIC) % 1.0
+    found: dict[int, int] = {}
+    for k in range(count):
+        s = owner[min(len(owner) - 1, int((k + theta) * (len(owner) / count)))]
+        found[s] = found.get(s, 0) + 1
+    return list(found.items())
+
+
+def split(total: float, levels: np.ndarray, ratio: list[np.ndarray], size: np.ndarray) -> np.ndarray:
+    """Split a total by the first level, each part by the second, and so on; as evenly as the cells allow."""
+    for limited in (False, True):
+        part = np.full(len(size), float(total))
+        for level, weights in enumerate(ratio):
+            for prefix in sorted({tuple(row[:level]) for row in levels.tolist()}):
+                inside = np.array([tuple(row[:level]) == prefix for row in levels.tolist()])
+                codes = sorted({int(code) for code in levels[inside, level]})
+                rows = [inside & (levels[:, level] == code) for code in codes]
+                of_code = np.array([weights[row][0] for row in rows])
+                cells = np.array([size[row].sum() for row in rows])
+                whole = part[inside][0]
+                parts = fill(whole, cells, of_code) if limited else whole * of_code / of_code.sum()
+                for row, one in zip(rows, parts, strict=True):
+                    part[row] = one
+        if (part <= size).all():
+            break
+    return part
+
+
 def asked_of_strata(
     frame: pd.DataFrame, primary: int, leaky: float, places: int
 ) -> list[tuple[tuple[int, int], float]]:
@@ -241,8 +352,10 @@ def asked_of_strata(
     return asked
 
 
-def fill(total: float, size: np.ndarray) -> np.ndarray:
-    """Split a total evenly; no part gets more than its size while another has cells left."""
+def fill(total: float, size: np.ndarray, ratio: np.ndarray | None = None) -> np.ndarray:
+    """Split a total in proportion to ratio; no part gets more than its size while another has cells left."""
+    if ratio is not None and (ratio != ratio[0]).any():
+        return fill_by_ratio(total, size, ratio)
     part = np.zeros(len(size))
     times = max(1, math.ceil(total / size.sum()))
     part[:] = (times - 1) * size
@@ -257,3 +370,14 @@ def fill(total: float, size: np.ndarray) -> np.ndarray:
         step = min(rest / lowest.sum(), (times * size - part)[lowest].min(), above - level)
         part[lowest] += step
     return part
+
+
+def fill_by_ratio(total: float, size: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    """As `fill`: parts that reach their size are fixed one after another, and the others share the rest by ratio."""
+    times = max(1, math.ceil(total / size.sum()))
+    low, high = (times - 1) * size.astype(float), times * size.astype(float)
+    left, right = 0.0, float((high / ratio).max())
+    for _ in range(200):  # the scale at which clip(scale * ratio, low, high) sums up to the total
+        middle = (left + right) / 2
+        left, right = (middle, right) if np.clip(middle * ratio, low, high).sum() < total else (left, middle)
+    return np.clip(right * ratio, low, high)

@@ -30,8 +30,9 @@ from cellcohort.sampling.planning.epoch_plan import (
     occurrences_before,
     primary_groups,
 )
+from cellcohort.sampling.planning.targets import fill
 from cellcohort.sampling.rng import key_of
-from tables import table
+from tables import cases, table
 
 laws = settings(max_examples=15, deadline=None, derandomize=True)
 
@@ -69,7 +70,45 @@ def test_primary_groups(weights: list[int], first: int, begin: int) -> None:
     np.testing.assert_array_equal(primary_groups(groups, first, n, key), led[first:])
     before = np.bincount(led[:first], minlength=len(weights))
     np.testing.assert_array_equal(occurrences_before(groups, first, key), before)
+    assert before.tolist() == oracle.occurrences_before(end.tolist(), begin, first, int(key))
     assert np.abs(np.bincount(led, minlength=len(weights)) - len(led) * np.array(weights) / sum(weights)).max() < 5
+
+
+@laws
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.sampled_from([0.5, 1.0, 1.0, 2.0, 3.7])), min_size=1, max_size=8),
+    st.floats(0.01, 1.0),
+    st.integers(1, 3),
+)
+def test_fill(parts: list[tuple[int, float]], share: float, times: int) -> None:
+    size, ratio = np.array([n for n, _ in parts]), np.array([r for _, r in parts])
+    total = float(share * times * size.sum())
+    found = fill(total, ratio, size)
+    np.testing.assert_allclose(found, oracle.fill_by_ratio(total, size, ratio), atol=1e-9)
+    assert found.sum() == pytest.approx(total)
+    if (ratio == ratio[0]).all():
+        np.testing.assert_allclose(found, oracle.fill(total, size), atol=1e-6)
+
+
+@pytest.mark.parametrize("names", ["e", "c", "ec", "ecd"])
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.data())
+def test_batches_hold_what_the_plain_version_rounds(names: str, data: st.DataObject) -> None:
+    """Which strata a batch takes and how many cells of each, whatever leaks, ratios and rare labels."""
+    case = data.draw(cases(("experiment", "condition"), even=data.draw(st.booleans())))
+    cells = CellTable.from_frame(case.frame.assign(dose=case.frame.index % data.draw(st.integers(1, 5))), track="track")
+    axes = {"e": case.axes["experiment"], "c": case.axes["condition"], "d": ConditionBalanced(column="dose")}
+    s = sampler(cells, {name: axes[name] for name in names}, case.batch_size, seed=case.seed)
+    plan = s._picker.plan
+    for number in (0, 1, 2, 7, 64, 1000):
+        primary, occurrence, stratum, n_cells, before = plan.batches.batch(1, number)
+        assert list(zip(stratum.tolist(), n_cells.tolist(), strict=True)) == oracle.round_batch(
+            plan, primary, occurrence
+        )
+        taken = np.zeros(len(plan.strata.size), np.int64)
+        for earlier in range(number if number < 8 else 0):
+            np.add.at(taken, plan.batches.batch(1, earlier)[2], plan.batches.batch(1, earlier)[3])
+        assert number >= 8 or before.tolist() == taken[stratum].tolist()
 
 
 def test_the_step_is_the_golden_section() -> None:
