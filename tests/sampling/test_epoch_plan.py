@@ -137,6 +137,20 @@ def rare_labels(draw: st.DrawFn) -> pd.DataFrame:
     return pd.DataFrame({"experiment": experiment, "condition": condition})
 
 
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(rare_labels(), st.integers(3, 24), st.sampled_from([0.1, 0.3]), st.booleans())
+def test_batches_of_rare_labels_hold_what_the_plain_version_rounds(
+    frame: pd.DataFrame, batch_size: int, leaky: float, equal: bool
+) -> None:
+    ratio = None if equal else {c: 1.0 + c % 3 for c in frame.condition.unique().tolist()}
+    axes = {"e": ExperimentAware(leaky), "c": ConditionBalanced(ratio)}
+    plan = sampler(CellTable.from_frame(frame), axes, batch_size)._picker.plan
+    for number in (0, 3, 40):
+        primary, occurrence, stratum, n_cells, _ = plan.batches.batch(0, number)
+        held = list(zip(stratum.tolist(), n_cells.tolist(), strict=True))
+        assert held == oracle.round_batch(plan, primary, occurrence)
+
+
 @laws
 @given(rare_labels(), st.integers(3, 24), st.sampled_from([0.0, 0.1, 0.3]))
 def test_over_epochs_every_stratum_comes_as_often_as_it_is_asked(

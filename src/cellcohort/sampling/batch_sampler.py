@@ -52,8 +52,8 @@ class BatchSampler:
     """Yield batches of cell positions that hold what the axes ask, the same on every process.
 
     A batch is a function of the cells, the axes, `batch_size`, `seed`, the epoch and its place in
-    the global sequence of batches, and of nothing else: any batch of any rank can be had at once
-    by :meth:`batch`, without a state and without communication.
+    the global sequence of batches, and of nothing else: :meth:`batch` draws any batch of any rank, without a state and
+    without communication.
 
     Parameters
     ----------
@@ -331,6 +331,12 @@ class BatchSampler:
         -------
         numpy.ndarray of int64, shape (batch_size,)
             Positions of its cells.
+
+        Notes
+        -----
+        Without a time window, a batch takes the cells that follow those of earlier batches of its epoch. These are
+        therefore planned first, in a few microseconds each: a jump to batch 4,000 of an epoch takes some 10 ms, and
+        to batch 1,000,000 some seconds. Batches after it come at once. With a time window every batch does.
         """
         return self._draw(whole_number("epoch", epoch, 0), whole_number("step", step, 0))
 
