@@ -279,7 +279,10 @@ def numeric_values(values: pd.Series, said: str) -> np.ndarray:
     if isinstance(kind, pd.CategoricalDtype):
         values = values.astype(kind.categories.dtype if len(kind.categories) else np.float64)
     if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
-        raise ValueError(f"{said} has type {kind}, not numbers; convert it first.")
+        texts = values[values.notna()].astype(object)
+        wrong = texts[pd.to_numeric(texts, errors="coerce").isna()]
+        such = f", such as {wrong.iloc[0]!r}" if len(wrong) else ""
+        raise ValueError(f"{said} has type {kind}, not numbers{such}; convert it first.")
     return values.to_numpy(np.float64, na_value=np.nan)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 Missing = Literal["error", "label"]
 MISSING_LABEL = "missing"
+WORDS_FOR_MISSING = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "none", "null", "Null", "NULL")
 
 
 def refuse_missing(

@@ -125,7 +125,7 @@ class Tracks(Windows):
         roles = replace(Roles.of(self.columns), features=[])
         beside = {*also, *(self.merge_labels or ())} - roles.derived - set(roles.named)
         only = {*roles.columns(), *beside}
-        table = read_table(self.path, roles.columns(), only, text_columns(roles), roles.numbers, roles.derived)
+        table = read_table(self.path, roles.columns(), only, text_columns(roles), self._numbers(roles), roles.derived)
         cells, _ = cells_of(table, roles, self._times, self.merge_labels, self.missing)
         if rule := chosen(pairs):
             return LabelledCells(cells, roles.whole, rule)
@@ -169,10 +169,15 @@ class Tracks(Windows):
             raise
 
     def _read(self, roles: Roles) -> tuple[CellTable, np.ndarray]:
-        table = read_table(self.path, {*roles.columns(), *roles.features}, None, text_columns(roles), roles.numbers)
+        table = read_table(
+            self.path, {*roles.columns(), *roles.features}, None, text_columns(roles), self._numbers(roles)
+        )
         cells, rows = cells_of(table, roles, self._times, self.merge_labels, self.missing)
         _check_features(table, roles)
         return cells, _features(table.iloc[rows], roles.features, self.log1p, table.attrs.get("words", {}))
+
+    def _numbers(self, roles: Roles) -> list[str]:
+        return [*roles.numbers, *(roles.columns("hours") if self.time_unit != "timestamps" else [])]
 
     @property
     def _times(self) -> Times:

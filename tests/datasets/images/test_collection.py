@@ -47,6 +47,10 @@ def test_names_are_what_was_typed(tmp_path: Path, name: str) -> None:
 def test_numbers_of_a_collection_are_numbers_and_no_texts(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"interval_minutes of one is 'often'; it must be a number above 0"):
         entry(tmp_path, time="interval_minutes: often")
+    assert entry(tmp_path, time="interval_minutes: 030\n  start_hours: 010").start_hours == 10
+    assert entry(tmp_path, time="interval_minutes: 030").interval_minutes == 30
+    with pytest.raises(ValueError, match=r"interval_minutes of one is '12:30'; it must be a number above 0"):
+        entry(tmp_path, time="interval_minutes: 12:30")
     with pytest.raises(ValueError, match=r"cannot be read as YAML: mock is there more than once"):
         entry(tmp_path, label="mock: [C/3], mock")
 

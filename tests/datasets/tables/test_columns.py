@@ -152,3 +152,46 @@ def test_columns_with_the_name_of_one_that_is_made_stay_at_hand(tmp_path: Path) 
         load_tracks(saved(tmp_path, frame.assign(file_track=1)), columns, 30)
     same = table(track=table()["id"])
     assert not load_tracks(saved(tmp_path, same), COLUMNS, 30).cells.has("file_track"), "nothing is lost"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([0.1, 10], np.float32),
+        pd.to_datetime(["2024-05-31", "2024-06-01"]),
+        pd.to_datetime(["2024-05-31 10:00", "2024-06-01 11:30"]),
+        pd.Categorical([0.5, 1e-7]),
+        pd.array([True, False], "boolean"),
+    ],
+)
+def test_labels_of_every_type_are_the_texts_of_the_csv_file(tmp_path: Path, values: Any) -> None:
+    frame = table().assign(dose=pd.Series(values).repeat(16).reset_index(drop=True))
+    columns = COLUMNS | {"condition": "dose"}
+    binary, text = (load_cells(saved(tmp_path, frame, kind), columns, 30).cells for kind in ("parquet", "csv"))
+    assert binary.column("condition").labels == text.column("condition").labels
+    assert np.array_equal(binary.column("condition").codes, text.column("condition").codes)
+
+
+def test_labels_of_bytes_are_texts_and_lists_are_no_labels(tmp_path: Path) -> None:
+    columns = COLUMNS | {"condition": "drug"}
+    frame = table(drug=[b"mock", "\u00b5".encode()] * 16)
+    assert load_cells(saved(tmp_path, frame), columns, 30).cells.column("condition").labels == ("mock", "\u00b5")
+    with pytest.raises(ValueError, match=r"'drug' holds lists, such as \[1 2\], and no labels; make each a text"):
+        load_cells(saved(tmp_path, table(drug=[[1, 2]] * 32)), columns, 30)
+
+
+@pytest.mark.parametrize("role", ["experiment", "condition", "track"])
+def test_an_empty_list_of_columns_is_refused(tmp_path: Path, role: str) -> None:
+    with pytest.raises(ValueError, match=rf"columns\.{role}=\[\] names no column; use null where there is none"):
+        load_cells(saved(tmp_path, table()), COLUMNS | {role: []}, 30)
+
+
+def test_what_is_no_time_is_quoted(tmp_path: Path) -> None:
+    stamps = [f"2024-05-31 1{t % 8}:00" for t in range(32)]
+    columns = COLUMNS | {"hours": "when"}
+    for wrong in ("NA", "31.05.2024 10:00"):
+        path = saved(tmp_path, table(when=[*stamps[:-1], wrong]))
+        with pytest.raises(ValueError, match=f"in 1 row of 32, such as '{wrong}'. Write them so, or drop these rows"):
+            load_cells(path, columns, time_unit="timestamps")
+        with pytest.raises(ValueError, match=r"'when' has type .*, not numbers, such as '2024-05-31 10:00'"):
+            load_cells(path, columns)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cellcohort.data.table import Table
 from cellcohort.data.tracks import load_cells, load_tracks
 from cellcohort.datasets.tables.delimited import read_delimited
 from cellcohort.datasets.tables.read import read_table
@@ -189,3 +190,49 @@ def test_an_index_that_differs_from_the_column_of_its_name_is_refused(tmp_path: 
         ValueError, match=r"a column of .*t\.parquet are both named 'frame', and differ in 2 of 12 rows"
     ):
         load_cells(tmp_path / "t.parquet", COLUMNS, 30)
+
+
+@pytest.mark.parametrize("words", [["None", "None"], ["NA", "nan"]])
+def test_words_among_numbers_of_tracks_are_spots_of_no_track(tmp_path: Path, words: list[str]) -> None:
+    loose = [row.replace(",,1.2", f",{word},1.2") for row, word in zip(LOOSE, words, strict=True)]
+    path = lines(tmp_path, HEADER, *SPOTS, *loose)
+    pd.read_csv(path, dtype={"TRACK_ID": str}, keep_default_na=False).to_parquet(tmp_path / "spots.parquet")
+    for file in (path, tmp_path / "spots.parquet"):
+        with pytest.warns(UserWarning, match=rf"2 of 20 rows are of no track .*the word '{words[0]}' in"):
+            cells = load_cells(file, TRACKMATE, 5).cells
+        assert cells.column("track").labels == ("0", "1")
+    texts = [row.replace(",5.1", "x,5.1") for row in SPOTS]  # a name among names
+    assert (
+        words[0] in load_cells(lines(tmp_path, HEADER, *texts, *loose[:1]), TRACKMATE, 5).cells.column("track").labels
+    )
+
+
+def test_a_field_of_the_header_may_hold_a_line_break(tmp_path: Path) -> None:
+    rows = [f'"day\n1",m,1,{t},{t / 2},2' for t in range(6)]
+    for features, named in ((["size"], 'size,"size\nof spots"'), (["size (um\n2)"], '"size (um\n2)",n')):
+        path = lines(tmp_path, '# a 5" plate, "by the lab', f"plate,drug,track,frame,{named}", *rows)
+        data = load_tracks(path, COLUMNS | {"features": features}, 30)
+        assert data.cells.column("experiment").labels == ("day\n1",)
+        assert len(data.cells) == 6
+
+
+def test_names_and_units_below_a_header_are_no_cells_where_only_labels_are_read(tmp_path: Path) -> None:
+    roles = {"experiment": None, "condition": None, "track": "TRACK_ID"}
+    for units in ([UNITS], [",,,,,,"], []):
+        cells = Table(lines(tmp_path, HEADER, *NAMES, *units, *SPOTS), roles).cells().cells
+        assert len(cells) == len(SPOTS)
+        assert cells.column("track").labels == ("0", "1")
+    labels = [f"{name},{n}" for n, name in enumerate(["one", "two", "three", "four", "five"])]
+    wells = {"experiment": None, "condition": "name"}
+    assert (
+        len(Table(lines(tmp_path, "name,n", "zero,none", *labels), wells).cells().cells) == 6
+    )  # one column is no proof
+
+
+def test_real_hours_that_are_written_in_two_ways_are_numbers(tmp_path: Path) -> None:
+    rows = [f"p,m,{track},{hours},1" for track, some in ((1, "0 0.5 1"), (2, "0.0 0.5 1.0")) for hours in some.split()]
+    columns = COLUMNS | {"hours": "h"}
+    path = lines(tmp_path, "plate,drug,track,h,size", *rows)
+    assert np.allclose(load_cells(path, columns).cells.hours, [0, 0.5, 1] * 2)
+    with pytest.raises(ValueError, match=r"'h' holds no number in 1 row of 7, such as '1:30' in line 8 of spots"):
+        load_cells(lines(tmp_path, "plate,drug,track,h,size", *rows, "p,m,1,1:30,1"), columns)

@@ -250,9 +250,8 @@ def _names(value: Any, what: str, name: str) -> tuple[str, ...]:
 
 def _number(value: Any, what: str, name: str, above: float | None = None) -> float:
     if isinstance(value, str):  # as a file of a collection gives it
-        value = yaml.safe_load(value)
-        with suppress(ValueError, TypeError):
-            value = float(value)  # 1e3 is a number, though not to YAML
+        with suppress(ValueError):
+            value = float(value)  # as typed: YAML makes 24 of 030, and 750 of 12:30
     number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     if not number or (above is not None and value <= above):
         needed = "a number" if above is None else f"a number above {above:g}"

@@ -77,10 +77,11 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
 
 def _read(experiment: Experiment, names: set[str], needed: Sequence[str]) -> pd.DataFrame:
     files: Mapping[str, Path] = experiment.tracks if isinstance(experiment.tracks, dict) else {"": experiment.tracks}
-    parts = []
+    real = [] if experiment.hours is None or experiment.time_unit == "timestamps" else [experiment.hours]
+    parts, numbers = [], [*needed, *real]
     for position, file in files.items():
         try:
-            table = read_table(file, needed, numbers=needed)
+            table = read_table(file, needed, numbers=numbers)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"tracks of {experiment.name}: {error}") from error
         if position and "position" in table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -17,7 +18,7 @@ from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.datasets.tables.read import unequal
 from cellcohort.datasets.tables.times import Times, check_own_hours
 from cellcohort.messages import several
-from cellcohort.missing_values import Missing, refuse_missing
+from cellcohort.missing_values import WORDS_FOR_MISSING, Missing, refuse_missing, said_words
 
 COLUMNS: Mapping[str, Any] = MappingProxyType(
     {
@@ -66,6 +67,9 @@ class Roles:
         if threshold is not None:
             mapped["condition"] = _threshold_column(threshold)
         features = list(mapped.pop("features") or ())
+        for key, name in mapped.items():
+            if not isinstance(name, str | Mapping) and name is not None and not len(name):
+                raise ValueError(f"columns.{key}={name!r} names no column; use null where there is none.")
         for key in ("time", "hours"):
             if not (mapped[key] is None or isinstance(mapped[key], str)):
                 raise ValueError(f"columns.{key}={mapped[key]!r} must be the name of one column.")
@@ -200,11 +204,42 @@ def cells_of(
 
 def as_text(values: pd.Series) -> pd.Series:
     """Labels as text; an empty one is a missing value."""
-    codes, labels = pd.factorize(values)
-    texts = [str(label) for label in labels]
+    codes, labels = pd.factorize(_hashable(values))
+    texts = _texts(labels)
     distinct = {text: place for place, text in enumerate(dict.fromkeys(text for text in texts if text))}
     place = np.array([distinct.get(text, -1) for text in texts] + [-1])  # -1 stands for a missing label
     return pd.Series(pd.Categorical.from_codes(place[codes], pd.Index(list(distinct), dtype=object)), name=values.name)
+
+
+def _hashable(values: pd.Series) -> pd.Series:
+    """Return the values; raise ValueError where they are lists or other values that are no labels."""
+    lists = (
+        next((value for value in values if isinstance(value, list | dict | np.ndarray)), None)
+        if _objects(values)
+        else None
+    )
+    if lists is not None:
+        raise ValueError(
+            f"{values.name!r} holds lists, such as {str(lists)[:40]}, and no labels; make each a text, or name another "
+            "column."
+        )
+    return values
+
+
+def _texts(labels: Any) -> list[str]:
+    """Labels as a text file has them."""
+    index = pd.Index(labels)
+    if isinstance(index.dtype, pd.CategoricalDtype):
+        index = index.astype(index.dtype.categories.dtype)
+    if _objects(index):
+        return [label.decode(errors="replace") if isinstance(label, bytes) else str(label) for label in index]
+    if pd.api.types.is_float_dtype(index.dtype):
+        return [str(label) for label in np.asarray(index)]  # which pandas would take for 64 bits
+    return index.astype(str).tolist()
+
+
+def _objects(values: pd.Series | pd.Index) -> bool:
+    return pd.api.types.is_object_dtype(values.dtype)
 
 
 def set_aside(
@@ -234,18 +269,32 @@ def set_aside(
 
 def _on_tracks(table: pd.DataFrame, track: Sequence[str]) -> np.ndarray:
     """Return the rows that are of a track."""
-    loose = table[list(track)].isna().any(axis=1).to_numpy()
+    loose, words = np.zeros(len(table), bool), Counter[str]()
+    for name in track:
+        of_none = _of_none(table[name])
+        words.update(table.loc[of_none, name].astype(str))
+        loose |= of_none | table[name].isna().to_numpy()
     if loose.all() and len(loose):
         raise ValueError(
             f"{', '.join(map(repr, track))}: no value in any row, so there are no tracks; name another column."
         )
     if loose.any():
         warnings.warn(
-            f"{int(loose.sum())} of {len(loose)} rows are of no track ({', '.join(map(repr, track))} is missing), and "
-            "are left out.",
+            f"{int(loose.sum())} of {len(loose)} rows are of no track ({', '.join(map(repr, track))} is missing"
+            f"{said_words(words)}), and are left out.",
             stacklevel=4,
         )
     return np.flatnonzero(~loose)
+
+
+def _of_none(ids: pd.Series) -> np.ndarray:
+    """Rows whose id is a word such as "None", among ids that are all numbers."""
+    words = ids.isin(WORDS_FOR_MISSING).to_numpy()
+    if words.any():
+        others = ids[~words].dropna().astype(object)
+        if not len(others) or pd.to_numeric(others, errors="coerce").isna().any():
+            return np.zeros(len(ids), bool)
+    return words
 
 
 def _told_apart(table: pd.DataFrame, names: Sequence[str], missing: Missing) -> pd.Categorical:

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from cellcohort.messages import listed, several
+from cellcohort.missing_values import WORDS_FOR_MISSING
 
-WORDS_FOR_MISSING = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "none", "null", "Null", "NULL")
 _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DECIMAL_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
@@ -133,21 +133,48 @@ def _layout(path: Path, wanted: set[str], numbers: set[str]) -> _Layout:
     if not any(line.strip() for line in head):
         raise ValueError(f"{path} is empty; a header and one row per cell and frame are needed.")
     best = (False, 0, 0)  # whether a line holds the wanted names, how many fields it has, and which line it is
-    separator, rows = ",", [[""]]
+    separator, rows, ends = ",", [[""]], [1]
     for one in _SEPARATORS:
-        split = [next(csv.reader([line.rstrip("\r\n")], delimiter=one), []) for line in head]
+        split, lines = _records(head, one)
         for number, names in enumerate(split[:_PREAMBLE]):
             found = wanted <= set(names)
             if (found, len(names)) > best[:2]:
-                best, separator, rows = (found, len(names), number), one, split
+                best, separator, rows, ends = (found, len(names), number), one, split, lines
             if found:
                 break
     number = best[2]
+    numbers = numbers or _columns_of_numbers(rows[number], rows[number + 1 + _BELOW :])
     below = number + 1
     while below < len(rows) and below <= number + _BELOW and _is_header(dict(zip(rows[number], rows[below])), numbers):  # noqa: B905  # a line may be short
         below += 1
     more = len(rows[below]) - len(rows[number]) if below < len(rows) else 0  # commas at the end of every row
-    return _Layout(path, encoding, separator, below, [*rows[number], *[""] * more], len(rows[number]), number + 1)
+    header = ends[number - 1] + 1 if number else 1
+    return _Layout(path, encoding, separator, ends[below - 1], [*rows[number], *[""] * more], len(rows[number]), header)
+
+
+def _records(lines: list[str], separator: str) -> tuple[list[list[str]], list[int]]:
+    """Fields of each row, and the number of its last line: a field in quotes may hold line breaks."""
+    rows: list[list[str]] = []
+    ends, at = [], 0
+    while at < len(lines):
+        reader = csv.reader(lines[at:], delimiter=separator, strict=True)
+        try:
+            row, at = next(reader), at + reader.line_num
+        except csv.Error:  # a quotation mark that belongs to the text
+            row, at = next(csv.reader([lines[at].rstrip("\r\n")], delimiter=separator), []), at + 1
+        rows.append(row)
+        ends.append(at)
+    return rows, ends
+
+
+def _columns_of_numbers(names: list[str], rows: list[list[str]]) -> set[str]:
+    """Columns that hold numbers in some rows, where there are several; none where there is one, which proves little."""
+    found = set()
+    for i, name in enumerate(names):
+        filled = [row[i].strip() for row in rows if i < len(row) and row[i].strip()]
+        if filled and all(re.match(f"{_NUMBER}|{_DECIMAL_COMMA}", field) for field in filled):
+            found.add(name)
+    return found if len(found) > 1 else set()
 
 
 def _is_header(row: dict[str, str], numbers: set[str]) -> bool:

@@ -107,12 +107,13 @@ class Times(NamedTuple):
             raise ValueError(
                 f"columns.hours={values.name!r} holds numbers, no timestamps; say time_unit=hours or another."
             )
-        try:
-            times = pd.to_datetime(values, format="ISO8601", utc=True)
-        except (ValueError, TypeError) as error:
+        times = pd.to_datetime(values, format="ISO8601", utc=True, errors="coerce")
+        if (bad := (times.isna() & values.notna()).to_numpy()).any():
             raise ValueError(
-                f"columns.hours={values.name!r} holds no timestamps such as 2024-05-31 14:30: {str(error)[:120]}"
-            ) from error
+                f"columns.hours={values.name!r} holds no timestamps such as 2024-05-31 14:30 in "
+                f"{several(int(bad.sum()), 'row')} of {len(values):,}, such as {values[bad].iloc[0]!r}. Write them so, "
+                "or drop these rows; times that count from a start are numbers of hours, see data.time_unit."
+            )
         first = (
             times.min() if experiment is None else times.groupby(experiment.to_numpy(), dropna=False).transform("min")
         )
