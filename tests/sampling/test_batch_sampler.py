@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cellcohort.cells import CellTable
+from cellcohort.cells import CellTable, Column
 from cellcohort.sampling import (
     Batch,
     BatchSampler,
@@ -20,6 +20,7 @@ from cellcohort.sampling import (
     ShortfallWarning,
     TemporallyEnriched,
 )
+from cellcohort.sampling.axes.base import ShareAxis
 from tables import table
 
 FRAME = table({("a", "mock"): 40, ("a", "drug"): 20, ("b", "mock"): 30, ("b", "drug"): 10})
@@ -331,3 +332,21 @@ def test_flexible_drop_last() -> None:
 def test_flexible_refuses_options_of_an_axis_that_is_off(idle: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="has no effect"):
         FlexibleBatchSampler(FRAME, 10, **idle)  # type: ignore[arg-type]
+
+
+class Counted(ShareAxis):
+    """Shares on the scale of numbers of cells."""
+
+    column = "condition"
+
+    def shares(self, column: Column) -> np.ndarray:
+        return column.counts().astype(float)
+
+
+@pytest.mark.filterwarnings("error")
+def test_shares_of_an_axis_may_have_any_scale() -> None:
+    cells = CellTable.from_frame(table({("a", "mock"): 90, ("a", "drug"): 30}))
+    sampler = BatchSampler(cells, axes={"counted": Counted()}, batch_size=12)
+    assert sampler.asked(0, 0).shares["condition"].tolist() == [0.25, 0.75]
+    codes = cells.column("condition").codes
+    assert [np.bincount(codes[batch]).tolist() for batch in sampler] == [[3, 9]] * 10

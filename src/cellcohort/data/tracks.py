@@ -63,7 +63,7 @@ class Tracks(Windows):
     The cells are sorted by experiment, track and time, and hold the columns of the file that are not features,
     beside "hours", "track", "lineage" where mapped, and "experiment" and "condition" where these are made of several
     columns or of a threshold. Labels of experiments and conditions are texts. A column of the file with the name of
-    one that is made, but other labels, gets "file_" before its name. Rows of no track are left out, and a warning
+    one that is made, but other labels, gets ``file_`` before its name. Rows of no track are left out, and a warning
     gives their number.
 
     Attributes

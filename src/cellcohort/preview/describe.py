@@ -89,6 +89,7 @@ def _group(axis: GroupAxis, sampler: Sampler) -> str:
 
 def _share(axis: ShareAxis, column: Column) -> str:
     shares = axis.shares(column)
+    shares = shares / shares.sum()
     present = column.counts() > 0
     wanted = shares[present & (shares > 0)]
     labels = label_texts(column.labels)

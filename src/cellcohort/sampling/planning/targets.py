@@ -30,7 +30,9 @@ class AskedShares(NamedTuple):
 
     @classmethod
     def of(cls, column: Column, share: np.ndarray, groups: Column | None) -> AskedShares:
-        """Look up the groups of labels, if the columns of `groups` are part of `column`."""
+        """Bring shares to a sum of 1, and look up the groups of labels where they are part of `column`."""
+        if abs(share.sum() - 1) > 1e-9:
+            share = share / share.sum()
         if groups is None:
             return cls(column, share, None)
         of: np.ndarray = np.zeros(len(share), np.int64)
