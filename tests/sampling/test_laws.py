@@ -323,6 +323,22 @@ def test_weights_decide_how_often_an_experiment_leads() -> None:
         assert np.abs(led - 1000 * np.array(shares)).max() <= 4
 
 
+def test_tempered_weights_lie_between_size_and_uniform() -> None:
+    cells = CellTable.from_frame(table({("a", "c"): 900, ("b", "c"): 100, ("d", "c"): 25}))
+    column = cells.column("experiment")
+    for temper, weights in ((1.0, [900, 100, 25]), (0.5, [30, 10, 5]), (0.0, [1, 1, 1])):
+        axis = ExperimentAware(temper=temper)
+        np.testing.assert_allclose(axis.weights(column), weights)
+        s = BatchSampler(cells, {"e": axis}, 4, num_batches=900)
+        led = np.bincount([s.asked(0, step).experiment for step in range(900)], minlength=3)
+        assert np.abs(led - 900 * np.array(weights) / sum(weights)).max() <= 4
+    assert "temper=0.5" in repr(ExperimentAware(temper=0.5)) and "temper" not in repr(ExperimentAware())
+    with pytest.raises(ValueError, match=r"temper must be a number in \[0, 1\], a power .*; got 2"):
+        ExperimentAware(temper=2)
+    with pytest.raises(ValueError, match=r"temper=0\.5 has no effect with weights='uniform'"):
+        ExperimentAware(weights="uniform", temper=0.5)
+
+
 def test_nested_shares() -> None:
     """Balance condition, then cell type within condition."""
     rng = np.random.default_rng(0)

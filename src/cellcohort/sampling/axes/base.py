@@ -190,11 +190,11 @@ def weights_by_label(
     return weights
 
 
-def check_fraction(option: str, value: Any, *, one_allowed: bool) -> float:
+def check_fraction(option: str, value: Any, *, one_allowed: bool, what: str = "a share of the batch") -> float:
     """Return `value` as float if it lies in [0, 1] (or [0, 1)), else raise ValueError."""
     if not (_is_number(value) and 0 <= value <= 1 and (one_allowed or value < 1)):
         allowed = "[0, 1]" if one_allowed else "[0, 1)"
-        raise ValueError(f"{option} must be a number in {allowed}, a share of the batch; got {value!r}.")
+        raise ValueError(f"{option} must be a number in {allowed}, {what}; got {value!r}.")
     return float(value)
 
 

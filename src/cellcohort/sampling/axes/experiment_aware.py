@@ -25,6 +25,9 @@ class ExperimentAware(GroupAxis):
         Over epochs every experiment leads as often as its weight says, however small it is.
     column : str or list of str
         The column (or columns, jointly) that tells experiments apart.
+    temper : float
+        Power in [0, 1] of the number of cells, where `weights` is None: 1 is in proportion to it, 0.5 to its square
+        root, and 0 is equally often.
 
     Raises
     ------
@@ -37,15 +40,20 @@ class ExperimentAware(GroupAxis):
         leaky: float = 0.0,
         weights: Literal["uniform"] | Mapping[Hashable, float] | None = None,
         column: str | Sequence[str] = "experiment",
+        temper: float = 1.0,
     ) -> None:
         self.leaky = check_fraction("leaky", leaky, one_allowed=False)
         if not (weights is None or weights == "uniform" or isinstance(weights, Mapping)):
             raise ValueError(f"weights={weights!r} is not a choice; use None, 'uniform' or {{experiment: weight}}.")
+        self._temper = check_fraction("temper", temper, one_allowed=True, what="a power of the number of cells")
+        if weights is not None and self._temper != 1.0:
+            raise ValueError(f"temper={temper!r} has no effect with weights={weights!r}; leave one of the two out.")
         self._weights = weights
         self.column = column
 
     def __repr__(self) -> str:
-        return f"ExperimentAware(leaky={self.leaky!r}, weights={self._weights!r}, column={self.column!r})"
+        tempered = "" if self._temper == 1.0 else f", temper={self._temper!r}"
+        return f"ExperimentAware(leaky={self.leaky!r}, weights={self._weights!r}, column={self.column!r}{tempered})"
 
     @override
     def check(self, cells: CellTable) -> None:
@@ -58,4 +66,5 @@ class ExperimentAware(GroupAxis):
         if isinstance(self._weights, Mapping):
             return weights_by_label("weights", self._weights, column)
         counts = column.counts().astype(float)
-        return counts if self._weights is None else (counts > 0).astype(float)
+        power = 0.0 if self._weights == "uniform" else self._temper
+        return np.where(counts > 0, counts**power, 0.0)
