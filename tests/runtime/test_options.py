@@ -7,8 +7,10 @@ from pathlib import Path
 
 import hydra
 import pytest
+from hydra.utils import get_object
 from omegaconf import DictConfig
 
+from cellcohort.runtime import options
 from cellcohort.runtime.options import check_kinds
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -75,6 +77,29 @@ def test_values_of_the_right_kind_are_taken(overrides: list[str]) -> None:
 def test_a_value_of_the_wrong_kind_is_refused_in_one_sentence(overrides: list[str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         check_kinds(compose("data=demo", *overrides))
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["batch_sampler.batch_size=x"], "batch_sampler.batch_size='x' is of the wrong kind"),
+        (["split.fraction=abc"], "split.fraction='abc' is of the wrong kind"),
+        (["sampler=temporal", "sampler.temporal.window_hours=-1"], "window_hours must be"),
+    ],
+)
+def test_options_of_batches_are_refused_before_torch_is_imported(
+    typed: list[str],
+    said: str,
+    train: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr(options, "get_object", lambda name: imported.append(name) or get_object(name))
+    with pytest.raises(SystemExit):
+        train(*typed, "hydra.run.dir=run")
+    assert said in capsys.readouterr().err
+    assert imported and all(name.startswith(("cellcohort.sampling", "cellcohort.datasets.split")) for name in imported)
 
 
 def test_a_script_refuses_it_before_a_directory_is_made(

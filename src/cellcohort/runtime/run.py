@@ -49,6 +49,7 @@ def digest(config: DictConfig) -> str:
     return fingerprint(f"{version('cellcohort')}\n{text}".encode(), digits=64)
 
 
+LIGHT = ("sampler", "batch_sampler", "split")  # options that are checked before torch and others are imported
 SHORT = {"experiment_aware": "experiment", "track_capped": "track"}  # axes in the names of runs and strategies
 
 
@@ -133,6 +134,9 @@ class Run:
         # Lightning 2.6 says this of itself with torch 2.15 and later; there is nothing to do for the user of a script
         warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\)", FutureWarning)
         refuse_unread(config, hydra.overrides.task)
+        self._config, self._digest = config, digest(config)  # here, since making objects resolves some of the config
+        check_kinds(config, [key for key in LIGHT if key in config])
+        instantiate(config.get("sampler") or {})
         check_kinds(config, used)
         if (resume := config.get("resume")) is not None:
             from cellcohort.runtime.checkpoints import check_checkpoint  # here, since it imports torch
@@ -140,7 +144,6 @@ class Run:
             check_checkpoint(resume, config.trainer.get("max_epochs"))
         self.rank, self.world_size = launch.rank, launch.world_size
         self.directory = Path(hydra.runtime.output_dir)
-        self._config, self._digest = config, digest(config)  # here, since making objects resolves some of the config
 
     def __enter__(self) -> Run:
         with ExitStack() as stack:
