@@ -95,7 +95,7 @@ def file_of(path: Path, values: np.ndarray, raw: np.ndarray | None = None) -> Pa
     return write(adata, path)
 
 
-@pytest.mark.parametrize("other", [LOGARITHMS, Z_SCORES])
+@pytest.mark.parametrize("other", [LOGARITHMS, Z_SCORES, COUNTS * 12.34])  # the last are scaled counts
 def test_counts_and_other_values_are_not_joined(tmp_path: Path, other: np.ndarray) -> None:
     files = [file_of(tmp_path / "counts.h5ad", COUNTS, COUNTS), file_of(tmp_path / "other.h5ad", other, COUNTS)]
     said = r"X looks like counts \(whole numbers from 0 to \d+\) in \S*counts\.h5ad, but like .* in \S*other\.h5ad; .*"

@@ -78,6 +78,15 @@ def test_columns_of_different_kinds_are_refused(one: Any, other: Any, said: str)
         joined(one, other)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [(np.arange(3) + 2**60, [0.5, 1, 2]), (np.arange(3, dtype=np.uint64) + 2**63, [-1, 0, 1])]
+)
+def test_whole_numbers_that_floats_would_round_are_refused(one: Any, other: Any) -> None:
+    with pytest.raises(ValueError, match=rf"'x' has whole numbers up to {one[-1]} in one file .* Write it as text"):
+        joined(one, other)
+    assert joined(np.arange(3), other).dtype.kind in "if"
+
+
 def stored_obs(tmp_path: Path, *parts: anndata.AnnData, group_by: tuple[str, ...] = ("experiment",)) -> pd.DataFrame:
     for number, part in enumerate(parts):
         write(part, tmp_path / f"{number}.h5ad")

@@ -11,6 +11,7 @@ import pandas as pd
 from pandas.api.types import infer_dtype, union_categoricals
 
 TEXT, NUMBERS, BOOLEANS, EMPTY = "text", "numbers", "booleans", "missing values only"
+LARGEST_EXACT = 2**53  # up to which 64-bit floats tell whole numbers apart
 _OF_OBJECTS = {"string": TEXT, "boolean": BOOLEANS}
 
 
@@ -109,7 +110,7 @@ def _joined(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.Series:
         together = pd.concat([column.astype(object).astype("boolean") for column in columns])
         return together if together.isna().any() else together.astype(bool)
     if kind == NUMBERS:
-        return _numbers(columns, full)
+        return _numbers(name, columns, full)
     if kind == TEXT:
         return pd.concat([column.astype(object).astype("str") for column in columns])
     return pd.concat([column.astype(float) if kind == EMPTY else column for column in columns])
@@ -129,12 +130,21 @@ def _categories(columns: Sequence[pd.Series], full: Sequence[pd.Series]) -> pd.S
     return pd.Series(union_categoricals(parts, sort_categories=True))
 
 
-def _numbers(columns: Sequence[pd.Series], full: Sequence[pd.Series]) -> pd.Series:
+def _numbers(name: str, columns: Sequence[pd.Series], full: Sequence[pd.Series]) -> pd.Series:
     dtype = np.result_type(*map(_number_type, full))
-    name: Any = dtype
+    together: Any = dtype
     if dtype.kind in "iu" and any(column.isna().any() for column in columns):
-        name = dtype.name.replace("int", "Int").replace("u", "U")  # pandas' name of the nullable type
-    return pd.concat([(column.astype(object) if _categorical(column) else column).astype(name) for column in columns])
+        together = dtype.name.replace("int", "Int").replace("u", "U")  # pandas' name of the nullable type
+    whole = [column for column in full if dtype.kind == "f" and _number_type(column).kind in "iu"]
+    greatest = max((max(map(abs, column.dropna().astype(object))) for column in whole), default=0)
+    if greatest > LARGEST_EXACT:
+        raise ValueError(
+            f"obs column {name!r} has whole numbers up to {greatest} in one file and real or negative numbers in "
+            "another: joined, they would be rounded. Write it as text in all files, or remove it from one."
+        )
+    return pd.concat(
+        [(column.astype(object) if _categorical(column) else column).astype(together) for column in columns]
+    )
 
 
 def _number_type(column: pd.Series) -> np.dtype:
