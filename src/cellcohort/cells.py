@@ -12,7 +12,7 @@ import pandas as pd
 
 from cellcohort.labels import in_order
 from cellcohort.messages import listed, several
-from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing
+from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing, said_words
 
 Name = str | Sequence[str]  # of a column, or of several that are a key jointly
 
@@ -170,7 +170,8 @@ class CellTable:
         if name not in self._columns:
             if not self.has(name):
                 raise ValueError(self._unknown(name))
-            self._columns[name] = _code(self._frame[name], self._missing)
+            words = said_words(self._frame.attrs.get("words", {}).get(name, {}))  # those that a text file had
+            self._columns[name] = _code(self._frame[name], self._missing, words)
         return self._columns[name]
 
     def values(self, name: str) -> pd.Series:
@@ -217,7 +218,7 @@ def _require(frame: pd.DataFrame, role: str, name: str) -> None:
         raise ValueError(f"{role}={name!r} names {frame[name].shape[1]} columns of the table; rename all but one.")
 
 
-def _code(values: pd.Series, missing: str) -> Column:
+def _code(values: pd.Series, missing: str, words: str) -> Column:
     """Codes by label, never by the category codes a file happened to have."""
     codes, uniques = pd.factorize(values, use_na_sentinel=True)
     labels: list[Hashable] = uniques.tolist()
@@ -225,7 +226,7 @@ def _code(values: pd.Series, missing: str) -> Column:
     if holes.any():
         if missing == "error":
             raise ValueError(
-                f"missing values: {values.name!r} in {int(holes.sum())} of {len(values)} rows. "
+                f"missing values: {values.name!r} in {int(holes.sum())} of {len(values)} rows{words}. "
                 "Fill or drop these rows, or make them a label of their own with data.missing=label, in code "
                 "CellTable.from_frame(..., missing='label')."
             )

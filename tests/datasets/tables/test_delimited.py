@@ -236,3 +236,10 @@ def test_real_hours_that_are_written_in_two_ways_are_numbers(tmp_path: Path) -> 
     assert np.allclose(load_cells(path, columns).cells.hours, [0, 0.5, 1] * 2)
     with pytest.raises(ValueError, match=r"'h' holds no number in 1 row of 7, such as '1:30' in line 8 of spots"):
         load_cells(lines(tmp_path, "plate,drug,track,h,size", *rows, "p,m,1,1:30,1"), columns)
+
+
+def test_a_word_for_a_missing_label_of_any_column_is_quoted(tmp_path: Path) -> None:
+    rows = [f"p,m,1,{t},1,{'N/A' if t == 2 else t % 2}" for t in range(6)]
+    path = lines(tmp_path, "plate,drug,track,frame,size,replicate", *rows)
+    with pytest.raises(ValueError, match=r"'replicate' in 1 of 6 rows \(the word 'N/A' in 1\)"):
+        load_cells(path, COLUMNS, 30, also=["replicate"]).cells.column("replicate")
