@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cellcohort.cells import CellTable
 from cellcohort.data.anndata import load_anndata
 from cellcohort.data.tracks import load_tracks
 from cellcohort.evaluation.results import Results, embedding_table
@@ -36,6 +37,14 @@ def test_embeddings_of_a_store_join_back_to_their_files(tmp_path: Path) -> None:
         own = frame[frame["source_file"] == str(file)]
         assert np.array_equal(np.stack(own["embedding"]), made.X[own["source_row"]])
         assert list(own["obs_name"]) == list(made.obs_names[own["source_row"]])
+
+
+def test_joint_labels_of_embeddings_are_texts_in_every_export(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"drug": ["a", "b", "a"], "dose": [1, 2, 2], "well": ["A/1", "A/1", "B/2"]})
+    table = CellTable.from_frame(frame, "well", ["drug", "dose"], None)
+    path = Results(pd.DataFrame(), {}, embedding_table(table, np.ones(3, bool), np.eye(3))).export(tmp_path, "h5ad")
+    read = anndata.read_h5ad(path).obs
+    assert read["condition"].tolist() == ["a x 1", "b x 2", "a x 2"] and read["experiment"].tolist() == [*frame["well"]]
 
 
 def test_embeddings_of_tracks_name_the_row_of_their_table(tmp_path: Path) -> None:

@@ -150,7 +150,8 @@ def embedding_table(
     for role in ("experiment", "condition", "track"):
         if cells.has(role):
             column = cells.column(role)
-            labels = list(column.labels)
+            joint = isinstance(column.labels[0], tuple)  # labels of several columns are tuples
+            labels = [" x ".join(map(str, label)) for label in column.labels] if joint else list(column.labels)
             if len({type(label) for label in labels}) > 1:  # as with a label for what is missing
                 labels = [str(label) for label in labels]
             columns[role] = pa.array(labels).take(pa.array(column.codes))
