@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -18,8 +19,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from cellcohort.composition.log import read_composition
 from cellcohort.module import ContrastiveModule
 from cellcohort.runtime import signals
+from cellcohort.runtime.cli import run_command
 from cellcohort.runtime.run import command, quoted
-from launches import torchrun
+from launches import SCRIPTS, torchrun
 
 Train = Callable[..., Path]
 WHEN = [("training_step", 6, 7), ("training_step", 4, 5), ("validation_step", 5, 5)]
@@ -110,6 +112,21 @@ def test_outside_a_training_a_signal_stops_at_once_and_files_are_closed(tmp_path
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("went on")
     assert stop.value.code == 143 and (tmp_path / "file").read_text() == "all of it"
+
+
+def test_a_signal_that_a_library_catches_is_no_error_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    """Numba ignores what is raised while it compiles, and then lacks what it was to compile."""
+
+    def main() -> None:
+        with contextlib.suppress(signals.Stopped):
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("no compiled object yet")
+
+    with pytest.raises(signals.Stopped) as stop:
+        run_command(main, SCRIPTS.parent / "conf")
+    said = capsys.readouterr().err
+    assert stop.value.code == 143 and "stopped by SIGTERM. Start the same command again." in said
+    assert "no compiled object" not in said
 
 
 def test_a_signal_that_comes_twice_counts_once_and_a_second_ctrl_c_stops_at_once(

@@ -57,11 +57,20 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
     with _errors_raised() as full, _plain_warnings(), signals.stoppable():
         try:
             main()
+            sys.stdout.flush()
         except signals.Stopped as stopped:
-            if launch.rank == 0:
-                print(f"{stopped}. {stopped.how_to_go_on}", file=sys.stderr, flush=True)
+            _tell_stopped(stopped, launch)
             raise
+        except BrokenPipeError:
+            if not {"--help", "-h", "--cfg", "-c"} & set(sys.argv):
+                raise
+            # who reads has seen enough, as in `train.py --help | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except Exception as error:
+            if (signal := signals.received()) is not None:  # a library caught what the signal raised, and went on
+                caught = signals.Stopped(signal)
+                _tell_stopped(caught, launch)
+                raise caught from error
             said = explain(error, config_dir)
             _tell_torchrun(said or f"{type(error).__name__}: {error}")
             if full:
@@ -71,6 +80,11 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             else:
                 print(said, *_notes(error), sep="\n", file=sys.stderr)
             sys.exit(1)
+
+
+def _tell_stopped(stopped: signals.Stopped, launch: Launch) -> None:
+    if launch.rank == 0:
+        print(f"{stopped}. {stopped.how_to_go_on}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -125,8 +139,13 @@ def _tell_torchrun(text: str) -> None:
 
 def explain(error: Exception, config_dir: Path) -> str | None:
     """Return an error of the user's in few words, and what there is instead; None where its traceback is needed."""
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and not error.options:
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group = Path(error.missing_cfg_file).parent
+        if error.options:
+            name = Path(error.missing_cfg_file).stem
+            near = get_close_matches(name, error.options, 1)
+            meant = f" Did you mean {group}={near[0]}?" if near else ""
+            return f"{group} has no choice {name}.{meant} The choices of {group} are: {', '.join(error.options)}."
         return f"{error}\nThe choices of {group} are: {', '.join(_options_of(config_dir / group)) or 'none'}."
     if isinstance(error, InstantiationException):
         cause: BaseException = error
