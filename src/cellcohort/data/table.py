@@ -10,18 +10,17 @@ from typing import Any, NoReturn
 
 import anndata
 import h5py  # type: ignore[import-untyped]
-import numpy as np
 import pandas as pd
 import zarr
 
-from cellcohort.cells import CellTable, names_of
+from cellcohort.cells import names_of
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.split import ROW
-from cellcohort.datasets.tables.columns import as_text
-from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
+from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import read_table
-from cellcohort.missing_values import Missing, refuse_missing
+from cellcohort.datasets.tables.rows import cells_of_rows
+from cellcohort.missing_values import Missing
 
 __all__ = ["COLUMNS", "Table"]
 
@@ -75,18 +74,8 @@ class Table:
         roles = {**COLUMNS, **self.columns}
         named = names_of(roles.values())
         frame = self._frame(roles, {*named, *(set(also) | set(self.merge_labels or ())) - set(roles)})
-        labels = [name for name in names_of((roles["experiment"], roles["condition"])) if name in frame]
-        frame = frame.assign(**{name: as_text(frame[name]) for name in labels})
-        whole = "track" if roles["track"] is not None else ROW
-        refuse_missing(
-            frame, names_of((roles["hours"], roles["track"])), labels, self.missing, "data.missing=label",
-            frame.attrs.get("words"),
-        )  # fmt: skip
-        frame = merged(frame, self.merge_labels, roles, [roles["hours"]])
-        if ROW in frame:
-            raise ValueError(f"{self.path} has a column {ROW!r}, which is needed to hold cells out; rename it.")
-        frame = frame.assign(**{ROW: np.arange(len(frame), dtype=np.int32)})
-        return LabelledCells(CellTable.from_frame(frame, **roles, missing=self.missing), whole, chosen(pairs))
+        cells = cells_of_rows(frame, roles, self.merge_labels, self.missing)
+        return LabelledCells(cells, "track" if roles["track"] is not None else ROW, chosen(pairs))
 
     def dataset(self, pairs: PairRule | None = None) -> NoReturn:  # noqa: ARG002
         """Refuse, since a table has nothing that a model could see.

@@ -20,6 +20,7 @@ from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import read_table
 from cellcohort.datasets.tables.times import Times, TimeUnit
+from cellcohort.messages import listed
 from cellcohort.missing_values import Missing, said_words
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class Tracks(Windows):
         )
         cells, rows = cells_of(table, roles, self._times, self.merge_labels, self.missing)
         _check_features(table, roles)
-        return cells, _features(table.iloc[rows], roles.features, self.log1p, table.attrs.get("words", {}))
+        return cells, feature_values(table.iloc[rows], roles.features, self.log1p, table.attrs.get("words", {}))
 
     def _numbers(self, roles: Roles) -> list[str]:
         return [*roles.numbers, *(roles.columns("hours") if self.time_unit != "timestamps" else [])]
@@ -245,9 +246,25 @@ def _check_features(table: pd.DataFrame, roles: Roles) -> None:
         )
 
 
-def _features(
-    table: pd.DataFrame, features: list[str], log1p: Sequence[str], words: Mapping[str, Mapping[str, int]]
+def feature_values(
+    table: pd.DataFrame, features: Sequence[str], log1p: Sequence[str], words: Mapping[str, Mapping[str, int]]
 ) -> np.ndarray:
+    """Return features as numbers, float32 (n_rows, n_features).
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+    features : sequence of str
+    log1p : sequence of str
+        Those to be read as log(1 + x).
+    words : mapping of str to mapping of str to int
+        Words of a text file that were taken for missing values, and how often, by column.
+
+    Raises
+    ------
+    ValueError
+        A feature is not numbers, or has missing or infinite values; `log1p` of what is no feature, or of -1 or less.
+    """
     if unknown := [name for name in log1p if name not in features]:
         raise ValueError(f"log1p of {', '.join(unknown)}, not a feature; the features are {', '.join(features)}.")
     values = np.empty((len(table), len(features)), np.float32)
@@ -263,7 +280,7 @@ def _features(
         if n := int((~np.isfinite(values[:, i])).sum()):
             holes[name] = n
     if holes:
-        counts = ", ".join(f"{name!r} in {n}{said_words(words.get(name, {}))}" for name, n in holes.items())
+        counts = listed(f"{name!r} in {n}{said_words(words.get(name, {}))}" for name, n in holes.items())
         raise ValueError(
             f"missing or infinite features: {counts} of {len(table)} rows. Fill or drop these rows, or take "
             "the column out of data.columns.features."

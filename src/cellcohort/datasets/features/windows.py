@@ -33,7 +33,8 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
     Parameters
     ----------
     cells : CellTable
-        With hours and tracks, its rows in the order of tracks and, inside a track, of hours.
+        With hours and tracks, its rows in the order of tracks and, inside a track, of hours. Windows of one frame whose
+        positives are views, or drawn by a rule, need none of these.
     features : numpy.ndarray of float32, shape (n_cells, n_features)
         In any unit; no missing values.
     names : sequence of str
@@ -99,7 +100,11 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
             )
         if not np.isfinite(features).all():
             raise ValueError("features have missing or infinite values; fill or drop these rows.")
-        clock, first = rising_clock(cells, tau_hours)
+        if frames == 1 and positive == "view":  # whatever is before or after a row plays no part
+            first = np.arange(len(cells))
+            clock = Clock.of(first, np.zeros(len(cells)), tau_hours)
+        else:
+            clock, first = rising_clock(cells, tau_hours)
         rows = anchors(clock, first, tau_hours, positive)
         self.names, self.shape = tuple(names), (len(names), frames)
         self.positive, self.augment, self.seed, self.whole = positive, augment, seed, whole

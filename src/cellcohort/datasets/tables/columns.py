@@ -178,7 +178,7 @@ def cells_of(
         if role == "condition" and roles.threshold is not None:
             derived[role], of[role] = _above(table, roles.threshold), role
         elif name is not None and not isinstance(name, str):
-            derived[role], of[role] = _told_apart(table, name, missing), role
+            derived[role], of[role] = told_apart(table, name, missing), role
     experiment = of["experiment"]
     groups = None if experiment is None else pd.Series(derived.get("experiment", table.get(experiment)))
     frame_or_real = {key: ([*roles.columns(key), None])[0] for key in ("time", "hours")}
@@ -188,9 +188,9 @@ def cells_of(
             table, hours, "those of data.columns", "data.columns.hours=hours (and no data.interval_minutes)"
         )
     above = roles.columns("experiment")
-    derived["track"] = _told_apart(table, [*above, *roles.columns("track")], missing)
+    derived["track"] = told_apart(table, [*above, *roles.columns("track")], missing)
     if "lineage" in named:
-        derived["lineage"] = _told_apart(table, [*above, *roles.columns("lineage")], missing)
+        derived["lineage"] = told_apart(table, [*above, *roles.columns("lineage")], missing)
     if taken := {*derived, "hours"} & set(roles.labels):
         raise ValueError(f"column {taken.pop()!r} is mapped, and the loader adds one of this name; rename yours.")
     table, _ = set_aside(table, derived, roles.columns())
@@ -297,7 +297,7 @@ def _of_none(ids: pd.Series) -> np.ndarray:
     return words
 
 
-def _told_apart(table: pd.DataFrame, names: Sequence[str], missing: Missing) -> pd.Categorical:
+def told_apart(table: pd.DataFrame, names: Sequence[str], missing: Missing) -> pd.Categorical:
     """Labels that are joined of several columns, in the order of the first one and then of the others."""
     texts = pd.DataFrame({name: as_text(table[name]) for name in names})
     column = CellTable.from_frame(texts, None, None, None, missing=missing).column(list(dict.fromkeys(names)))

@@ -1,0 +1,191 @@
+"""Profiles from a table (parquet or CSV) with one row per well, field of view or image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cellcohort.augment import made
+from cellcohort.augment.features import LIGHT, Augment
+from cellcohort.cells import CellTable, names_of
+from cellcohort.data.tracks import feature_values
+from cellcohort.datasets.partners import PairRule, chosen
+from cellcohort.datasets.protocol import LabelledCells
+from cellcohort.datasets.split import ROW
+from cellcohort.datasets.tables.merge_labels import MergeLabels
+from cellcohort.datasets.tables.read import read_table
+from cellcohort.datasets.tables.rows import cells_of_rows
+from cellcohort.labels import by_label
+from cellcohort.messages import listed
+from cellcohort.missing_values import Missing
+
+if TYPE_CHECKING:
+    from cellcohort.datasets.features.windows import TrackWindows
+
+__all__ = ["COLUMNS", "Profiles"]
+
+LABELS = "Metadata_"  # what names of columns that are no features begin with, in tables of pycytominer and CytoTable
+COLUMNS: Mapping[str, Any] = MappingProxyType(
+    {"experiment": "Metadata_Plate", "condition": "Metadata_Compound", "well": None, "hours": None, "features": None}
+)
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Profiles of wells, fields of view or images from a table with one row for each.
+
+    A row is one cell of the table that samplers see. Its input is its features, of shape (n_features, 1). The
+    positive is a second augmented view of it, or by a rule of pairs another row.
+
+    Attributes
+    ----------
+    path : str or Path
+        A ``.parquet``, ``.csv`` or ``.tsv`` file, see :func:`~cellcohort.datasets.tables.read.read_table`.
+    columns : mapping
+        Which column is what; what is not named keeps its default. ``experiment``, ``condition``, ``well`` (whose rows
+        the split keeps together) and ``hours``, each None where there is none, or a list of columns that are a key
+        jointly; ``features`` (a list), by default every other column of numbers whose name does not begin with
+        ``Metadata_``. Wells of different experiments may have the same labels.
+    scale_by : mapping, optional
+        The control rows by which features are scaled: ``{"column": "Metadata_Compound", "label": "DMSO"}`` subtracts
+        the mean of the controls of each experiment, and divides by their standard deviation. A feature that does not
+        vary among them is only centred. ``"each": "Metadata_Plate"`` scales by plate instead, or by any other column.
+        All controls count, those of the validation part too. In any case a model standardises what it is given
+        over the training part.
+    merge_labels : mapping of str to mapping of label to label, optional
+        Other names for labels, by role or column: ``{"condition": {"dmso": "DMSO"}}``.
+    missing : {"error", "label"}
+        What rows without an experiment or a condition do: "error" refuses them and gives their number; "label" makes
+        them an experiment or a condition of their own, named "missing".
+    augment : Augment or mapping
+        What makes two views of a row differ, or its node of a config.
+    seed : int
+        Key of the views.
+    """
+
+    path: str | Path | None = None
+    columns: Mapping[str, Any] = COLUMNS
+    scale_by: Mapping[str, Any] | None = None
+    merge_labels: MergeLabels = None
+    missing: Missing = "error"
+    augment: Augment | Mapping[str, Any] = LIGHT
+    seed: int = 0
+
+    def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:  # noqa: ARG002
+        """Read the cells; they have all columns that are no features.
+
+        Parameters
+        ----------
+        also : sequence of str
+            Columns that are needed.
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of two views of one.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As :meth:`dataset`.
+        """
+        return LabelledCells(self._read()[0], self._whole, chosen(pairs))
+
+    def dataset(self, pairs: PairRule | None = None) -> TrackWindows:
+        """Read the cells and their features.
+
+        Parameters
+        ----------
+        pairs : PairRule, optional
+            Which cells may be pairs, instead of two views of one.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            The file or a named column is not there; no column is a feature; labels or features are missing; an
+            experiment has fewer than two controls.
+        """
+        from cellcohort.datasets.features.windows import TrackWindows  # here, since labels need no torch
+
+        cells, values, names = self._read()
+        return TrackWindows(
+            cells, values, names, frames=1, positive="view", augment=made(self.augment), seed=self.seed,
+            whole=self._whole, pair_rule=pairs,
+        )  # fmt: skip
+
+    @property
+    def _whole(self) -> str:
+        return ROW if self.columns.get("well") is None else "well"
+
+    def _read(self) -> tuple[CellTable, np.ndarray, list[str]]:
+        if unknown := [role for role in self.columns if role not in COLUMNS]:
+            raise ValueError(f"data.columns has {unknown[0]!r}, which means nothing; use {', '.join(COLUMNS)}.")
+        roles = {**COLUMNS, **self.columns}
+        given = list(roles.pop("features") or ())
+        mapped, hours = names_of(roles.values()), names_of([roles["hours"]])
+        text = [name for name in mapped if name not in hours]
+        table = read_table(self.path, mapped, None, text, [*hours, *given])
+        names = _features(table, mapped, given)
+        labels = table.drop(columns=names)
+        if lacking := [f"{role}={name!r}" for role in roles for name in names_of([roles[role]]) if name not in labels]:
+            raise ValueError(
+                f"{', '.join(lacking)}: no such column; the labels of the table are {listed(labels) or 'none'}. Name "
+                "these in data.columns, or say null there."
+            )
+        values = feature_values(table, names, (), table.attrs.get("words", {}))
+        cells = cells_of_rows(labels, roles, self.merge_labels, self.missing)
+        if self.scale_by is not None:
+            _scale(values, cells, **_controls(self.scale_by))
+        return cells, values, names
+
+
+def _features(table: pd.DataFrame, mapped: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Return the columns that are features: those that are given, or else those of numbers that are no labels."""
+    numbers = [str(name) for name in table.select_dtypes("number") if name not in mapped]
+    names = list(given) or [name for name in numbers if not name.startswith(LABELS)]
+    if not names:
+        raise ValueError(
+            f"no column is a feature: none holds numbers beside those of data.columns and those named {LABELS}...; "
+            f"list them in data.columns.features. The table has {listed(table)}."
+        )
+    if wrong := [name for name in names if name not in table or name in mapped or names.count(name) > 1]:
+        raise ValueError(
+            f"data.columns.features has {listed(dict.fromkeys(wrong), show=repr)}: not in the table, there twice, or "
+            f"named in data.columns as something else. Other columns of numbers are {listed(numbers) or 'none'}."
+        )
+    return names
+
+
+def _controls(scale_by: Mapping[str, Any]) -> dict[str, Any]:
+    if not {"column", "label"} <= set(scale_by) <= {"column", "label", "each"}:
+        raise ValueError(
+            f"data.scale_by has {listed(scale_by) or 'nothing'}; it needs column and label, such as "
+            "{column: Metadata_Compound, label: DMSO}, and may have each, the column whose groups are scaled."
+        )
+    return dict(scale_by)
+
+
+def _scale(values: np.ndarray, cells: CellTable, column: str, label: Any, each: str = "experiment") -> None:
+    """Scale the rows of each experiment, in place, by the mean and the standard deviation of its controls."""
+    labels, groups = cells.column(column), cells.column(each)
+    found, unknown = by_label({label: True}, labels.present())
+    if unknown:
+        raise ValueError(
+            f"data.scale_by.label={label!r} is no label of {column!r}, which has "
+            f"{listed(labels.present(), show=repr)}; name that of the controls."
+        )
+    control = np.isin(labels.codes, [code for code, one in enumerate(labels.labels) if one in found])
+    counts = np.bincount(groups.codes[control], minlength=len(groups.labels))
+    if few := [f"{one!r} has {n}" for one, n in zip(groups.labels, counts, strict=True) if n < 2]:
+        raise ValueError(
+            f"data.scale_by needs two or more rows with {column}={label!r} in every {each}: {listed(few)}. Drop these, "
+            "scale by a coarser data.scale_by.each, or leave data.scale_by out."
+        )
+    for code in range(len(groups.labels)):
+        own = groups.codes == code
+        of = values[own & control].astype(np.float64)
+        mean, std = of.mean(0), of.std(0)
+        values[own] = (values[own] - mean) / np.where(std <= 1e-6 * np.abs(mean), 1.0, std)
