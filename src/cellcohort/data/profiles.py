@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "Profiles"]
 
-LABELS = "Metadata_"  # what names of columns that are no features begin with, in tables of pycytominer and CytoTable
+NO_FEATURES = ("Metadata_", "Unnamed: ")  # begin the names of labels, as pycytominer has them, and of a pandas index
 COLUMNS: Mapping[str, Any] = MappingProxyType(
     {"experiment": "Metadata_Plate", "condition": "Metadata_Compound", "well": None, "hours": None, "features": None}
 )
@@ -145,10 +145,11 @@ class Profiles:
 def _features(table: pd.DataFrame, mapped: Sequence[str], given: Sequence[str]) -> list[str]:
     """Return the columns that are features: those that are given, or else those of numbers that are no labels."""
     numbers = [str(name) for name in table.select_dtypes("number") if name not in mapped]
-    names = list(given) or [name for name in numbers if not name.startswith(LABELS)]
+    index = (*table.attrs.get("index", ()), "")  # that of a text file has no name
+    names = list(given) or [name for name in numbers if name not in index and not name.startswith(NO_FEATURES)]
     if not names:
         raise ValueError(
-            f"no column is a feature: none holds numbers beside those of data.columns and those named {LABELS}...; "
+            f"no column is a feature: none holds numbers beside those of data.columns and those named Metadata_...; "
             f"list them in data.columns.features. The table has {listed(table)}."
         )
     if wrong := [name for name in names if name not in table or name in mapped or names.count(name) > 1]:

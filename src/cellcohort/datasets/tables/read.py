@@ -71,6 +71,8 @@ def read_table(
 def index_as_columns(table: pd.DataFrame, wanted: Collection[str], path: Path) -> pd.DataFrame:
     """Return the table with the levels of its index as columns, where it does not have columns of these names.
 
+    ``attrs["index"]`` of the table lists the columns that it made.
+
     Raises
     ------
     ValueError
@@ -91,7 +93,9 @@ def index_as_columns(table: pd.DataFrame, wanted: Collection[str], path: Path) -
                 f"{len(table):,} rows; rename or drop one of the two."
             )
     table = table.reset_index(drop=True)
-    return pd.concat([pd.DataFrame(added), table], axis=1) if added else table
+    table = pd.concat([pd.DataFrame(added), table], axis=1) if added else table
+    table.attrs["index"] = list(added)
+    return table
 
 
 def unequal(one: pd.Series, other: pd.Series) -> int:
