@@ -96,7 +96,7 @@ def test_knobs_of_several_axes_reach_them() -> None:
     assert isinstance(axes, dict)
     arguments = {name: {k: v for k, v in axis.items() if k != "_target_"} for name, axis in axes.items()}
     assert arguments == {
-        "experiment_aware": {"leaky": 0.1, "weights": {"a": 2, "b": 1}, "column": "plate"},
+        "experiment_aware": {"leaky": 0.1, "weights": {"a": 2, "b": 1}, "temper": 1.0, "column": "plate"},
         "condition": {"ratio": {"dead": 0.3, "alive": 0.7}, "column": ["condition", "cell_type"]},
         "temporal": {"window_hours": 4, "global_fraction": 0.5, "column": "hours"},
         "track_capped": {"max_cells": 2, "column": "track"},
