@@ -50,7 +50,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """``call(*arguments)``: what scripts/compare.py prints."""
 
     def run(*arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, arguments), "--no-umap"])
         runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "compare.py"), run_name="__main__")
         return capsys.readouterr().out
 

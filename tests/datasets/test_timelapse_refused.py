@@ -67,7 +67,7 @@ def test_nothing_is_refused_of_a_good_collection(folder: Path) -> None:
         ({"channels": ["Phase", "Phase"]}, ["Phase more than once"]),
         ({"interval_minutes": 0}, ["interval_minutes of one is 0", "above 0"]),
         ({"interval_minutes": -5}, ["interval_minutes of one is -5"]),
-        ({"interval_minutes": float("nan")}, ["interval_minutes of one is nan"]),
+        ({"interval_minutes": float("nan")}, ["interval_minutes of one is '.nan'"]),
         ({"start_hours": "noon"}, ["start_hours of one is 'noon'"]),
         ({"include": ["A/1/7"]}, ["include of one names 1 position that", "A/1/7", "A/1/0, B/2/0"]),
         ({"exclude": ["Z/1/0"]}, ["exclude of one names 1 position that", "Z/1/0"]),
