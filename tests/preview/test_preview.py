@@ -216,6 +216,14 @@ def test_a_low_coverage_is_said_with_the_way_that_there_is() -> None:
     assert "of the cells" not in problems(survey(sampler(cells, share, num_batches="cover")))
 
 
+def test_an_epoch_that_would_be_too_long_to_cover_the_cells_is_described() -> None:
+    """A screen: controls in thousands of wells, and as many treatments as places."""
+    conditions = ["control"] * 4000 + [f"treatment {i}" for i in range(4000)]
+    cells = CellTable.from_frame(pd.DataFrame({"experiment": "a", "condition": conditions}), hours=None)
+    made = BatchSampler(cells, {"condition": ConditionBalanced()}, 32)
+    assert cover(made).startswith("batch_sampler.num_batches='cover' takes about ")
+
+
 def test_labels_that_look_alike_are_found_and_others_are_not() -> None:
     assert alike(["Gem", "GEM", "Lap", "LAP ", "Palblo", "Palbo", "Tax"]) == [
         ["Gem", "GEM"],

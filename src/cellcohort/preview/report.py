@@ -114,17 +114,20 @@ def cover(sampler: Sampler) -> str:
             f"batch_sampler.num_batches=cover is not available {why}. Set a number above {len(sampler):,} and see in "
             "the table of the coverage what it covers."
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ShortfallWarning)
-        covering = BatchSampler(
-            sampler.cells,
-            sampler.axes,
-            sampler.batch_size,
-            sampler.seed,
-            world_size=sampler.world_size,
-            scope=sampler.scope,
-            num_batches="cover",
-        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ShortfallWarning)
+            covering = BatchSampler(
+                sampler.cells,
+                sampler.axes,
+                sampler.batch_size,
+                sampler.seed,
+                world_size=sampler.world_size,
+                scope=sampler.scope,
+                num_batches="cover",
+            )
+    except ValueError as refused:  # such an epoch would be too long, or cannot be promised
+        return f"batch_sampler.{refused}"
     times = len(covering) / len(sampler)
     return (
         f"batch_sampler.num_batches=cover makes an epoch of {several(len(covering), 'batch')} per rank, "
