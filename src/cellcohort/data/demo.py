@@ -171,9 +171,7 @@ def _families(rng: np.random.Generator, founders: int) -> pd.DataFrame:
     return pd.concat(generations, ignore_index=True)
 
 
-def _conditions(
-    rng: np.random.Generator, lineage: np.ndarray, length: np.ndarray, rare_share: float
-) -> np.ndarray:
+def _conditions(rng: np.random.Generator, lineage: np.ndarray, length: np.ndarray, rare_share: float) -> np.ndarray:
     """Condition of every track: whole families, so that each condition has its share of the cells."""
     size = np.bincount(lineage - 1, weights=length)
     order = rng.permutation(len(size))
