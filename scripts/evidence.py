@@ -62,9 +62,9 @@ def values_of(directory: Path, options: Sequence[str]) -> pd.DataFrame:
     parts = []
     for path in sorted(directory.glob(f"*/{FINISHED}")):
         config = OmegaConf.load(path.parent / "config.yaml")
-        axes = strategy(config.batch_sampler.axes or {}).split("+")  # type: ignore[union-attr]
+        axes = strategy(config.batch_sampler.axes or {}).split("+")
         arm = "+".join(sorted((SHORT.get(axis.strip(), axis) for axis in axes), key="ECT".find))
-        told: dict[str, Any] = {"run": path.parent.name, "strategy": arm, "seed": config.seed}  # type: ignore[union-attr]
+        told: dict[str, Any] = {"run": path.parent.name, "strategy": arm, "seed": config.seed}
         told |= {option: OmegaConf.select(config, option) for option in options}
         parts.append(read_scores(path.parent).assign(**told))
     if not parts:
