@@ -16,7 +16,7 @@ def test_the_benchmark_prints_a_row_per_logger_and_world_size(
     line = [
         script,
         "--cells",
-        "2000",
+        "20000",
         "--batch-size",
         "32",
         "--steps",
