@@ -1,11 +1,10 @@
 """Run the studies of docs/evidence.md, and write their tables and pictures.
 
     uv run python scripts/evidence.py                        # all studies, two jobs at a time
-    uv run python scripts/evidence.py planted --jobs 4
-    uv run python scripts/evidence.py planted --only-tables  # of the runs that are finished
+    uv run python scripts/evidence.py lines --jobs 4
+    uv run python scripts/evidence.py lines --only-tables  # of the runs that are finished
 
-Each study is a sweep, ``conf/sweep/<study>.yaml``, in ``outputs/evidence/<study>``. Started again, it runs only what is
-not finished. Tables and pictures go to ``outputs/evidence/<study>/tables``.
+Each study is made of sweeps in ``outputs/evidence/<study>``. Started again, it runs only what is not finished. Tables and pictures go to ``outputs/evidence/<study>/tables``.
 """
 
 from __future__ import annotations
@@ -30,9 +29,13 @@ from cellcohort.evaluation.scores_file import read_scores
 from cellcohort.runtime.run import FINISHED, strategy
 
 HERE = Path(__file__).parent
-SHORT = {"experiment_aware": "E", "condition": "C", "temporal": "T", "random": "R"}
+SHORT = {"experiment": "E", "condition": "C", "temporal": "T", "random": "R"}
 PLANTED_SCORES = ("condition_probe_across", "rarest_probe_across", "hours_explained_across", "experiment_ilisi")
-DIAL = ("data.experiment_effect", "data.rare_share", "data.drift")
+DIAL = {"data.experiment_effect": "experiment_effect", "data.rare_share": "rare_share", "data.drift": "drift"}
+MIDDLE = {"data.experiment_effect": 1.0, "data.rare_share": 0.1, "data.drift": 0.0}
+LINES = tuple(
+    (*(f"{other}={MIDDLE[other]}" for other in DIAL if other != dial), "seed=0,1,2,3,4,5,6,7") for dial in DIAL
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,9 @@ class Study:
     Attributes
     ----------
     sweep : str
-        Name of the preset in ``conf/sweep``, and of the directory.
+        Name of the preset in ``conf/sweep``.
+    parts : tuple of tuple of str
+        Overrides of each sweep that the study is made of.
     options : tuple of str
         Options of runs that tell what is compared, by their dotted names.
     tables : callable
@@ -52,6 +57,7 @@ class Study:
     """
 
     sweep: str
+    parts: tuple[tuple[str, ...], ...]
     options: tuple[str, ...]
     tables: Callable[[pd.DataFrame], dict[str, pd.DataFrame]]
     picture: Callable[[dict[str, pd.DataFrame]], Figure] | None = None
@@ -62,8 +68,8 @@ def values_of(directory: Path, options: Sequence[str]) -> pd.DataFrame:
     parts = []
     for path in sorted(directory.glob(f"*/{FINISHED}")):
         config = OmegaConf.load(path.parent / "config.yaml")
-        axes = strategy(config.batch_sampler.axes or {}).split("+")
-        arm = "+".join(sorted((SHORT.get(axis.strip(), axis) for axis in axes), key="ECT".find))
+        axes = strategy(config.batch_sampler.axes or {}).split("-")
+        arm = "+".join(sorted((SHORT.get(axis, axis) for axis in axes), key="ECT".find))
         told: dict[str, Any] = {"run": path.parent.name, "strategy": arm, "seed": config.seed}
         told |= {option: OmegaConf.select(config, option) for option in options}
         parts.append(read_scores(path.parent).assign(**told))
@@ -88,26 +94,51 @@ def tested(differences: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return table
 
 
-def planted_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Differences from random: over the whole dial, and at each of its levels."""
+def planted_differences(values: pd.DataFrame) -> pd.DataFrame:
+    """Differences from random of the same cells, split and seed, one row per run and score."""
     own = values[(values["representation"] == "model") & values["score"].isin(PLANTED_SCORES)]
     point = [*DIAL, "seed", "score"]
     reference = own[own["strategy"] == "R"].set_index(point)["value"].rename("reference")
     joined = own[own["strategy"] != "R"].join(reference, on=point)
-    joined = joined.assign(difference=joined["value"] - joined["reference"]).dropna(subset="difference")
-    levels = [joined.assign(dial=dial.removeprefix("data."), level=joined[dial]) for dial in DIAL]
-    means = own.groupby([*DIAL, "strategy", "score"], sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
+    return joined.assign(difference=joined["value"] - joined["reference"]).dropna(subset="difference")
+
+
+def line_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Differences from random over the lines through the middle of the dial, and at each of their points."""
+    joined = planted_differences(values)
+    lines = []
+    for dial, name in DIAL.items():
+        rest = [other for other in DIAL if other != dial]
+        on_line = np.logical_and.reduce([joined[other] == MIDDLE[other] for other in rest])
+        lines.append(joined[on_line].assign(dial=name, level=joined[dial]))
+    points = tested(joined, [*DIAL, "strategy", "score"])  # the middle is a point of every line, and one test
+    every = pd.concat(lines).drop_duplicates(["dial", *DIAL, "strategy", "score"])
+    levels = every[["dial", "level", *DIAL, "strategy", "score"]].merge(points, on=[*DIAL, "strategy", "score"])
+    return {"overall": tested(joined, ["strategy", "score"]), "levels": levels, "means": means(values)}
+
+
+def cross_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Differences from random over the whole dial, and at each of its levels."""
+    joined = planted_differences(values)
+    levels = pd.concat([joined.assign(dial=name, level=joined[dial]) for dial, name in DIAL.items()])
     return {
         "overall": tested(joined, ["strategy", "score"]),
-        "levels": tested(pd.concat(levels), ["dial", "level", "strategy", "score"]),
-        "means": means,
+        "levels": tested(levels, ["dial", "level", "strategy", "score"]),
+        "means": means(values),
     }
+
+
+def means(values: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation over replicates of each strategy and baseline at each point of the dial."""
+    own = values[values["score"].isin(PLANTED_SCORES)]
+    by = [*DIAL, "representation", "strategy", "score"]
+    return own.groupby(by, sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
 
 
 def planted_picture(tables: dict[str, pd.DataFrame]) -> Figure:
     """One row per score, one column per dial: the difference from random of each strategy at each level."""
     table = tables["levels"]
-    dials = [dial.removeprefix("data.") for dial in DIAL]
+    dials = list(DIAL.values())
     strategies = list(dict.fromkeys(table["strategy"]))
     figure = Figure(figsize=(9, 2.3 * len(PLANTED_SCORES)), layout="constrained")
     grid = figure.subplots(len(PLANTED_SCORES), len(dials), sharey="row", squeeze=False)
@@ -139,7 +170,8 @@ def planted_picture(tables: dict[str, pd.DataFrame]) -> Figure:
 
 
 STUDIES = {
-    "planted": Study("planted", DIAL, planted_tables, planted_picture),
+    "lines": Study("planted", LINES, tuple(DIAL), line_tables, planted_picture),
+    "planted": Study("planted", ((),), tuple(DIAL), cross_tables, planted_picture),
 }
 
 
@@ -156,8 +188,9 @@ def main() -> None:
         directory = Path("outputs/evidence") / name
         if not options.only_tables:
             beside = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={options.jobs}"] if options.jobs > 1 else []
-            sweep = [f"sweep={study.sweep}", f"hydra.sweep.dir={directory}", *beside]
-            subprocess.run([sys.executable, str(HERE / "train.py"), *sweep], check=True)
+            for part in study.parts:
+                sweep = [f"sweep={study.sweep}", f"hydra.sweep.dir={directory}", *part, *beside]
+                subprocess.run([sys.executable, str(HERE / "train.py"), *sweep], check=True)
         tables = study.tables(values_of(directory, study.options))
         place = directory / "tables"
         place.mkdir(exist_ok=True)
