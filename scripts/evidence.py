@@ -4,7 +4,8 @@
     uv run python scripts/evidence.py lines --jobs 4
     uv run python scripts/evidence.py lines --only-tables  # of the runs that are finished
 
-Each study is made of sweeps in ``outputs/evidence/<study>``. Started again, it runs only what is not finished. Tables and pictures go to ``outputs/evidence/<study>/tables``.
+Each study is made of sweeps in ``outputs/evidence/<study>``. Started again, it runs only what is not finished.
+Tables and pictures go to ``outputs/evidence/<study>/tables``.
 """
 
 from __future__ import annotations
