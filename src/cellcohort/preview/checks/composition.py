@@ -36,7 +36,8 @@ def shortfalls(survey: Survey) -> Iterator[Finding]:
         lacking.append(f"leaked cells {percent(leaked.mean())} instead of {percent(leak_asked.mean())}")
     if isinstance(survey.sampler, Baseline) and "window/held" in survey.numbers:
         near, asked_near = survey.numbers["window/held"].mean(), survey.numbers["window/asked"].mean()
-        lacking += [f"cells in the time window {percent(near)} instead of {percent(asked_near)}"] * bool(near < asked_near)
+        if near < asked_near:
+            lacking.append(f"cells in the time window {percent(near)} instead of {percent(asked_near)}")
     unreached = survey.sampler.unreached  # which `drift` reports
     reasons = tuple(reason for reason in survey.sampler.warnings if reason not in unreached)
     if not (lacking or reasons):
