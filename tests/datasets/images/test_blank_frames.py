@@ -87,8 +87,17 @@ def one_value(images: np.ndarray) -> None:
     images[[4, 9, 10, 11]] = 100
 
 
+def nearly_one_value(images: np.ndarray) -> None:
+    images[[4, 9, 10, 11]] = 100
+    images[[4, 9, 10, 11], :, 0, 7, 3:5] = 900, 65535  # of a camera with bad pixels
+
+
 def repeated(images: np.ndarray) -> None:
     images[4], images[9:12] = images[3], images[8]
+
+
+def repeated_later(images: np.ndarray) -> None:
+    images[4], images[9], images[10], images[11] = images[1], images[2], images[6], images[0]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +111,8 @@ def repeated(images: np.ndarray) -> None:
         (saturated, "saturated", "compressed"),
         (nearly_saturated, "saturated", "compressed"),
         (one_value, "of one value", "sharded"),
+        (nearly_one_value, "of one value but for a few pixels", "compressed"),
+        (repeated_later, "repeated", "compressed"),
         (repeated, "repeated", "compressed"),
         (repeated, "repeated", "raw"),
         (repeated, "repeated", "long"),
@@ -165,19 +176,34 @@ def test_cells_on_padding_are_left_out_and_the_others_kept(folder: Path) -> None
     assert data._scale.numpy()[:, 1].ravel() == pytest.approx([1000, 1000, 100, 100], rel=0.05)
 
 
-def test_a_nearly_empty_channel_is_no_fault(folder: Path) -> None:
+@pytest.mark.parametrize("background", [0, 100])
+def test_a_nearly_empty_channel_is_no_fault(folder: Path, background: int) -> None:
     def sparse(images: np.ndarray) -> None:
         rng = np.random.default_rng(0)
-        images[:, 1] = 0
+        images[:, 1] = background
         for t in range(0, SHAPE[0], 2):  # cells of which some frames show none
             y, x = rng.integers(0, 30), rng.integers(0, 40)
-            images[t, 1, 0, y : y + 8, x : x + 6] = rng.integers(1, 50, (8, 6))
+            images[t, 1, 0, y : y + 8, x : x + 6] = rng.integers(101, 150, (8, 6))
+            images[t + 1, 1, 0, y, x] = 101  # one pixel alone
 
     spoil(folder, sparse)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         data = load(folder)
     assert len(data.every_cell()) == len(tracks_of(POSITIONS, SHAPE))
+
+
+def test_frames_of_noise_alone_are_no_fault_and_frames_of_another_value_are(folder: Path) -> None:
+    def dark(images: np.ndarray) -> None:
+        images[:, 1] = np.random.default_rng(3).poisson(4, images[:, 1].shape) + 100  # the noise of a camera
+        images[:, 0] = 0
+        for t in range(SHAPE[0]):
+            images[t, 0, 0, t : t + 10, 5:15] = 7
+        images[3, 0], images[7, 0] = 50, 300  # where the others of this nearly empty channel have 0
+
+    spoil(folder, dark)
+    with pytest.warns(UserWarning, match=r"lie in frames .*: position B/2/0 of one, channel Phase: frames 3, 7 are of"):
+        load(folder)
 
 
 def test_images_that_were_mended_are_looked_at_again(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Frames that hold no image: empty, saturated, repeated, or padded with zeros."""
+"""Frames that hold no image: empty, dark, saturated, repeated, or padded with zeros."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import google_crc32c
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -24,8 +25,10 @@ SAMPLED = 16  # frames of a field that are always looked at, evenly spread
 TOGETHER = 2**26  # bytes of frames that are in memory at once
 SATURATED = 0.9  # of the pixels at the greatest value of the camera
 TOPS = (2**8 - 1, 2**10 - 1, 2**12 - 1, 2**14 - 1, 2**16 - 1)
-EMPTY = 0.5  # of the pixels are zero in a channel that is nearly empty by nature
+EMPTY = 0.5  # of the pixels have the least value in a channel that is nearly empty by nature
+FLAT = 0.99  # of the pixels have the least value in a frame without an image that has some odd pixels
 PADDED = 0.25  # of a frame that an image within padding has, at least
+NOTHING = (0,) * 6  # box of a frame without an image
 BOX = ("z0", "y0", "x0", "z1", "y1", "x1")
 COLUMNS = ("field", "channel", "t", "kind", *BOX)
 
@@ -35,7 +38,8 @@ class Seen(NamedTuple):
 
     kind: str  # empty where nothing is wrong
     box: Sequence[int]  # first and last slice, line and column (exclusive) of the image; all 0 where there is none
-    zeros: float  # share of the pixels that are zero
+    low: float  # the least value
+    flat: float  # share of the pixels that have it
 
 
 def sampled_frames(field: Field) -> list[int]:
@@ -46,9 +50,10 @@ def sampled_frames(field: Field) -> list[int]:
 def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -> pd.DataFrame:
     """Frames that hold no image, or only in a part of them.
 
-    A frame is decoded where its stored size gives reason to: it is small, that of the frame before, or far below the
+    A frame is decoded where its stored size gives reason to: it is small, that of another frame, or far below the
     median of its channel. 16 frames of each field are always decoded, and all of a channel where one is at fault. In a
-    channel that is nearly empty by nature, frames of zeros alone are no fault.
+    channel that is nearly empty by nature, frames of its background alone are no fault. Noise without an image is none
+    either.
 
     Parameters
     ----------
@@ -62,8 +67,8 @@ def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
     -------
     pandas.DataFrame
         One row per field, channel (its place in the input) and frame at fault: "field", "channel", "t", "kind" ("all
-        zero", "saturated", "of one value", "repeated", "padded with zeros"), and "z0" to "x1", the part of the frame
-        that has an image.
+        zero", "saturated", "of one value", "of one value but for a few pixels", "repeated", "padded with zeros"), and
+        "z0" to "x1", the part of the frame that has an image.
 
     Raises
     ------
@@ -75,7 +80,7 @@ def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
         sorted({*used[used[:, 0] == number, 1].tolist(), *sampled_frames(field)}) for number, field in enumerate(fields)
     ]
     keys = [key for number, field in enumerate(fields) for key in keys_of(number, field, frames[number])]
-    mark = fingerprint(list(fields), frames, chunks.stamps(keys), 1)  # the last is the version of this code
+    mark = fingerprint(list(fields), frames, chunks.stamps(keys), 2)  # the last is the version of this code
 
     def build() -> pa.Table:
         lists = (used[used[:, 0] == number, 1].tolist() for number in range(len(fields)))
@@ -143,10 +148,14 @@ def _faults(chunks: Chunks, number: int, channel: int, frames: Sequence[int]) ->
     seen = _look(chunks, number, field, frames, suspects)
     if any(one.kind for one in seen.values()) and len(suspects) < len(frames):
         seen = _look(chunks, number, field, frames, set(frames))
-    images = [one.zeros for one in seen.values() if one.zeros < 1]
-    sparse = bool(images) and np.median(images) > EMPTY
+    images = [one for one in seen.values() if one.flat < 1]
+    sparse = bool(images) and np.median([one.flat for one in images]) > EMPTY
+    background = np.median([one.low for one in images]) if sparse else None
     for t, one in sorted(seen.items()):
-        if one.kind and not (sparse and one.kind == "all zero"):
+        flat = one.flat >= FLAT
+        if images and not sparse and flat and one.flat < 1:
+            yield number, channel, t, "of one value but for a few pixels", *NOTHING
+        elif one.kind and not (flat and one.low == background):
             yield number, channel, t, one.kind, *one.box
 
 
@@ -158,27 +167,30 @@ def _suspects(storage: Storage, field: Field, frames: Sequence[int]) -> set[int]
     sizes = np.array([of_time[t // field.chunks[0]] for t in frames])
     total = sizes.sum(axis=1)
     whole = prod(field.shape[2:]) * np.dtype(field.dtype).itemsize
-    same = np.r_[False, (sizes[1:] == sizes[:-1]).all(axis=1)]
-    odd = same | (total < 0.9 * np.median(total)) | (total < whole / 50)
+    _, of, n = np.unique(sizes, axis=0, return_inverse=True, return_counts=True)
+    odd = (n[of.ravel()] > 1) | (total < 0.9 * np.median(total)) | (total < whole / 50)
     return {*np.array(frames)[odd].tolist(), *sampled_frames(field)} & set(frames)
 
 
 def _look(chunks: Chunks, number: int, field: Field, frames: Sequence[int], wanted: set[int]) -> dict[int, Seen]:
-    """Return what is in some of the frames of a channel; each is compared with the one before it in `frames`."""
+    """Return what is in some of the frames of a channel; each is compared with those before it."""
     before = {t for t, after in pairwise(frames) if after in wanted}
     decoded = sorted(wanted | before)
     n = max(TOGETHER // (prod(field.shape[2:]) * np.dtype(field.dtype).itemsize), field.chunks[0])
-    previous_of = {after: t for t, after in pairwise(frames)}
     seen: dict[int, Seen] = {}
-    last: tuple[int, np.ndarray] | None = None
+    images_before = set[tuple[int, ...]]()
     for some in (decoded[i : i + n] for i in range(0, len(decoded), n)):
-        images = _images(chunks, number, field, some)
-        for t, image in zip(some, images, strict=True):
+        for t, image in zip(some, _images(chunks, number, field, some), strict=True):
+            mark = _checksums(image)
             if t in wanted:
-                same = last is not None and last[0] == previous_of.get(t) and np.array_equal(last[1], image)
-                seen[t] = _seen(image, same)
-            last = t, image
+                seen[t] = _seen(image, mark in images_before)
+            images_before.add(mark)
     return seen
+
+
+def _checksums(image: np.ndarray) -> tuple[int, ...]:
+    """Return numbers that are the same for the same image: one of 32 bits for each half of its bytes."""
+    return tuple(google_crc32c.value(half.tobytes()) for half in np.array_split(image.ravel(), 2))
 
 
 def _images(chunks: Chunks, number: int, field: Field, frames: Sequence[int]) -> np.ndarray:
@@ -194,24 +206,24 @@ def _images(chunks: Chunks, number: int, field: Field, frames: Sequence[int]) ->
 
 def _seen(image: np.ndarray, repeated: bool) -> Seen:
     """Return what is in one image (z, y, x); the kinds are tried from the plainest on."""
-    nothing, everything = (0,) * 6, (0, 0, 0, *image.shape)
     low, high = image.min(), image.max()
-    there = image != 0
-    zeros = 1.0 - float(there.mean())
+    least = image == low
+    about = float(low), float(least.mean())
     tops = {*TOPS, *((np.iinfo(image.dtype).max,) if image.dtype.kind in "ui" else ())}
     if low == high:
-        return Seen("all zero" if high == 0 else "saturated" if high in tops else "of one value", nothing, zeros)
+        kind = "all zero" if high == 0 else "saturated" if high in tops else "of one value"
+        return Seen(kind, NOTHING, *about)
     if repeated:
-        return Seen("repeated", nothing, zeros)
+        return Seen("repeated", NOTHING, *about)
     if high in tops and (image == high).mean() >= SATURATED:
-        return Seen("saturated", nothing, zeros)
-    if zeros:
+        return Seen("saturated", NOTHING, *about)
+    if low <= 0 and not (there := ~least if low == 0 else image != 0).all():
         ends = [np.flatnonzero(there.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
         first, last = [int(end[0]) for end in ends], [int(end[-1]) + 1 for end in ends]
         within = there[tuple(slice(i, j) for i, j in zip(first, last, strict=True))]
         if PADDED * image.size <= within.size < image.size and within.mean() >= 0.99:
-            return Seen("padded with zeros", (*first, *last), zeros)
-    return Seen("", everything, zeros)
+            return Seen("padded with zeros", (*first, *last), *about)
+    return Seen("", (0, 0, 0, *image.shape), *about)
 
 
 def _ranges(frames: Sequence[int]) -> str:
