@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 
 from cellcohort.data.timelapse import load_timelapse
 from cellcohort.datasets.images.collection import read_collection
@@ -55,10 +56,21 @@ def test_numbers_of_a_collection_are_numbers_and_no_texts(tmp_path: Path) -> Non
         entry(tmp_path, label="mock: [C/3], mock")
 
 
-@pytest.mark.parametrize(("given", "said"), [(True, "name of number 1 is True"), (0.1, "name of number 1 is 0.1")])
-def test_a_name_whose_text_is_lost_is_refused(given: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=rf"{said}, which YAML made of what was typed; write it in quotes"):
-        read_collection(None, [{"name": given, "plate": "p.zarr"}])
+@pytest.mark.parametrize("typed", ["010", "0.10", "12:30", "on", "1e3", "1_000", "7"])
+def test_a_name_of_a_config_whose_text_is_lost_is_refused(typed: str) -> None:
+    given = {"name": "one", "plate": "p.zarr", "tracks": "t.csv", "interval_minutes": 5, "channels": [0]}
+    config = OmegaConf.create(
+        f"[{{name: {typed}}}, {{conditions: {{{typed}: [A/1]}}}}, {{conditions: {{a: [{typed}]}}}}]"
+    )
+    changes: Any = OmegaConf.to_container(config)
+    for change, said in zip(changes, ["name of", "a condition of", "one of conditions.a of"], strict=True):
+        with pytest.raises(ValueError, match=rf"{said} .* which may not be what was typed .* write it in quotes"):
+            read_collection(None, [{**given, "conditions": {"a": ["A/1"]}, **change}])
+    quoted = {"name": typed, "conditions": {typed: [typed]}, "channels": [typed, 2]}
+    (found,) = read_collection(None, [{**given, **quoted}])
+    assert (found.name, found.conditions, found.channels) == (typed, {typed: (typed,)}, (typed, "2"))
+    with pytest.raises(ValueError, match="one of channels of one is 8, a int, which may not be what was typed"):
+        read_collection(None, [{**given, "conditions": {"a": ["A/1"]}, "channels": [8]}])
 
 
 def test_real_times_are_named_instead_of_an_interval(tmp_path: Path) -> None:

@@ -197,12 +197,13 @@ def _is_none(value: Any) -> bool:
 
 
 def _name(value: Any, what: str, name: str) -> str:
-    """Return a name as it was typed."""
-    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
-        return str(value)
+    """Return a name as it was typed; of a number or a truth value that is not known."""
+    if isinstance(value, str):
+        return value
     raise ValueError(
-        f"{what} of {name} is {value!r}, which YAML made of what was typed; write it in quotes, or in a file of the "
-        "collection, where names are taken as typed."
+        f"{what} of {name} is {value!r}, a {type(value).__name__}, which may not be what was typed (YAML makes 8 of "
+        "010, 750 of 12:30 and True of on); write it in quotes, or in the YAML file of a collection, where names are "
+        "taken as typed."
     )
 
 
@@ -242,7 +243,9 @@ def _conditions(value: Any, name: str) -> dict[str, tuple[str, ...]]:
 def _names(value: Any, what: str, name: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not value:
         raise ValueError(f"{what} of {name} is {value!r}; write a list of names, such as [A/1].")
-    names = tuple(_name(one, f"one of {what}", name) for one in value)
+    # channels of a plate without names are numbers; below 8 these are what was typed
+    most = 8 if what == "channels" else 0
+    names = tuple(str(one) if type(one) is int and one < most else _name(one, f"one of {what}", name) for one in value)
     if twice := [label for label, n in Counter(names).items() if n > 1]:
         raise ValueError(f"{what} of {name} has {', '.join(twice)} more than once; name each once.")
     return names
