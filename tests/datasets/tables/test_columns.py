@@ -11,6 +11,7 @@ import pytest
 
 from cellcohort.augment.features import Augment
 from cellcohort.cells import CellTable
+from cellcohort.data.table import Table
 from cellcohort.data.tracks import load_cells, load_tracks
 
 COLUMNS = {"experiment": None, "condition": None, "time": "t", "track": "id", "features": ["f"]}
@@ -87,6 +88,42 @@ def test_a_column_of_other_hours_is_not_replaced(tmp_path: Path, columns: Any) -
         assert load(saved(tmp_path, rounded), COLUMNS | columns, **options).cells.hours.max() == 3.5
     with pytest.raises(ValueError, match=r"own column 'hours' differs from .* in 32 rows of 32"):
         load_cells(saved(tmp_path, frame.assign(hours="late")), COLUMNS | columns, **options)
+
+
+@pytest.mark.parametrize("name", ["Hours", "hours_post_infection", "HPI"])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_hours_under_another_name_are_compared_with_those_of_frames(tmp_path: Path, name: str, kind: str) -> None:
+    frame = table(**{name: table()["real"]})
+    for load in (load_cells, load_tracks):
+        with pytest.raises(ValueError, match=rf"own column '{name}' differs .*columns\.hours={name} \(and no"):
+            load(saved(tmp_path, frame, kind), COLUMNS, 30)
+        cells = load(saved(tmp_path, frame, kind), COLUMNS | {"hours": name}).cells
+        assert np.array_equal(cells.hours, frame["real"]) and cells.has(name)
+        same = frame.assign(**{name: frame["t"] / 2, "note": 5.0})
+        assert load(saved(tmp_path, same, kind), COLUMNS, 30).cells.hours.max() == 3.5
+        other = {"hours": "since"}  # real times are named: what other columns count from is known to who named them
+        assert (
+            load(saved(tmp_path, frame.assign(since=frame["real"] + 4), kind), COLUMNS | other).cells.hours.min() == 4
+        )
+        label = COLUMNS | {"condition": name}
+        assert load(saved(tmp_path, frame.assign(**{name: "late"}), kind), label, 30).cells.has("condition")
+
+
+@pytest.mark.parametrize("word", ["None", "NA", " nan "])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_words_among_ids_that_are_numbers_are_missing(tmp_path: Path, word: str, kind: str) -> None:
+    frame = table(family=table()["k"].astype(str))
+    loose = frame.assign(family=frame["family"].where(frame.index > 2, word))
+    columns = COLUMNS | {"lineage": "family"}
+    said = rf"'family' in 3 of 32 rows \(the word '{word}' in 3\)"
+    with pytest.raises(ValueError, match=said):
+        load_cells(saved(tmp_path, loose, kind), columns, 30)
+    named = loose.assign(family="f" + loose["family"].where(loose.index > 2)).fillna({"family": word})
+    named = named.assign(id=named.index)
+    loaded = load_cells(saved(tmp_path, named, kind), columns, 30, positive="view").cells
+    assert word in loaded.column("lineage").labels, "a name among names"
+    with pytest.raises(ValueError, match=said):
+        Table(saved(tmp_path, loose, kind), {"experiment": "day", "condition": "day", "track": "family"}).cells()
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])

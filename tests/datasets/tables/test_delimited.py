@@ -243,3 +243,27 @@ def test_a_word_for_a_missing_label_of_any_column_is_quoted(tmp_path: Path) -> N
     path = lines(tmp_path, "plate,drug,track,frame,size,replicate", *rows)
     with pytest.raises(ValueError, match=r"'replicate' in 1 of 6 rows \(the word 'N/A' in 1\)"):
         load_cells(path, COLUMNS, 30, also=["replicate"]).cells.column("replicate")
+
+
+@pytest.mark.parametrize("first", ["plate", "# plate", "#plate", " plate"])
+def test_spaces_after_commas_are_no_part_of_names_and_labels(tmp_path: Path, first: str) -> None:
+    rows = [f'p 1, "mock, or ""none""" , {k}, {t}, {k + t / 4}, 00{t}' for k in (1, 2) for t in range(6)]
+    rows = [row.replace('mock, or ""none""" ', 'mock ""none"""') for row in rows]
+    path = lines(tmp_path, "A table, by the lab", f"{first}, drug, track, frame,size , note", *rows)
+    for load in (load_cells, load_tracks):
+        cells = load(path, COLUMNS, 30).cells
+        assert cells.column("experiment").labels == ("p 1",)
+    path = lines(tmp_path, f'{first}, drug, track, frame, "size", note', *rows)
+    for load in (load_cells, load_tracks):
+        cells = load(path, COLUMNS, 30, **({"also": ["note"]} if load is load_cells else {})).cells
+        assert cells.column("drug").labels == ('mock "none"',) and cells.column("track").labels == ("p 1/1", "p 1/2")
+        assert cells.column("note").labels == ("000", "001", "002", "003", "004", "005")
+    named = COLUMNS | {"experiment": " plate"}
+    if first == " plate":
+        assert load_cells(path, named, 30).cells.column("experiment").labels == ("p 1",)
+
+
+def test_whole_numbers_that_64_bits_would_round_stay_text(tmp_path: Path) -> None:
+    path = lines(tmp_path, "a,b,c", "x,12345678901234567890,1", "y,12345678901234567891,2", "z,3,1e19")
+    read = read_table(path, ["a"])
+    assert read["b"].tolist() == ["12345678901234567890", "12345678901234567891", "3"] and read["c"][2] == 1e19

@@ -239,7 +239,7 @@ def _hours(rows: pd.DataFrame, track: np.ndarray, experiment: Experiment, fields
     try:
         hours = times.hours(rows, "t", experiment.hours, None)
         if experiment.hours is None:
-            check_own_hours(rows, hours, "t x interval_minutes", "`hours: hours` in its entry (no interval_minutes)")
+            check_own_hours(rows, hours, "t x interval_minutes", "`hours: {name}` in its entry (no interval_minutes)")
     except (ValueError, KeyError) as error:
         raise ValueError(f"tracks of {experiment.name}: {error}") from error
     if bad := int((~(np.diff(hours)[np.diff(track) == 0] > 0)).sum() + np.isnan(hours).sum()):

@@ -16,7 +16,7 @@ import pandas as pd
 from cellcohort.cells import CellTable, Name, names_of, numeric_values
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.datasets.tables.read import unequal
-from cellcohort.datasets.tables.times import Times, check_own_hours
+from cellcohort.datasets.tables.times import HOURS, Times, check_own_hours
 from cellcohort.messages import several
 from cellcohort.missing_values import WORDS_FOR_MISSING, Missing, refuse_missing, said_words
 
@@ -102,6 +102,11 @@ class Roles:
         return {"hours", "track"} | joint | ({"lineage"} & set(self.named))
 
     @property
+    def compared(self) -> set[str]:
+        """The columns that are compared with those derived, in any case, if the table has them."""
+        return self.derived | set(HOURS)
+
+    @property
     def whole(self) -> str:
         """The column whose groups no split cuts in two."""
         return "lineage" if "lineage" in self.named else "track"
@@ -161,6 +166,7 @@ def cells_of(
     there = _on_tracks(table, roles.columns("track"))
     table = table.iloc[there].drop(columns=roles.features, errors="ignore").reset_index(drop=True)
     table = table.assign(**{name: as_text(table[name]) for name in roles.labels})
+    table, words = ids_of(table, roles.columns("lineage"), words)
     labels = roles.columns("experiment", "condition")
     needed = [name for name in roles.columns() if name not in labels]
     refuse_missing(table, needed, labels, missing, "data.missing=label", words)
@@ -183,10 +189,10 @@ def cells_of(
     groups = None if experiment is None else pd.Series(derived.get("experiment", table.get(experiment)))
     frame_or_real = {key: ([*roles.columns(key), None])[0] for key in ("time", "hours")}
     hours = times.hours(table, frame_or_real["time"], frame_or_real["hours"], groups)
-    if frame_or_real["hours"] != "hours":
-        check_own_hours(
-            table, hours, "those of data.columns", "data.columns.hours=hours (and no data.interval_minutes)"
-        )
+    remedy = "data.columns.hours={name} (and no data.interval_minutes)"
+    of_labels = roles.columns("experiment", "condition", "track", "lineage")
+    others = table[[name for name in table if name == "hours" or name not in of_labels]]
+    check_own_hours(others, hours, "those of data.columns", remedy, frame_or_real["hours"])
     above = roles.columns("experiment")
     derived["track"] = told_apart(table, [*above, *roles.columns("track")], missing)
     if "lineage" in named:
@@ -287,14 +293,44 @@ def _on_tracks(table: pd.DataFrame, track: Sequence[str]) -> np.ndarray:
     return np.flatnonzero(~loose)
 
 
+def ids_of(
+    table: pd.DataFrame, names: Sequence[str], words: Mapping[str, Mapping[str, int]]
+) -> tuple[pd.DataFrame, dict[str, Mapping[str, int]]]:
+    """Return the table with missing values for words such as "None" among ids that are all numbers.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+    names : sequence of str
+        Columns of ids, those of which the table lacks being left to others.
+    words : mapping of str to mapping of str to int
+        Words of each column that were taken for missing values before, and how often.
+
+    Returns
+    -------
+    table : pandas.DataFrame
+    words : dict of str to mapping of str to int
+        With those found here.
+    """
+    found = dict(words)
+    for name in (name for name in names if name in table):
+        of_none = _of_none(table[name])
+        if of_none.any():
+            found[name] = Counter(table.loc[of_none, name].astype(str))
+            table = table.assign(**{name: table[name].astype(object).mask(of_none)})
+    return table, found
+
+
 def _of_none(ids: pd.Series) -> np.ndarray:
     """Rows whose id is a word such as "None", among ids that are all numbers."""
-    words = ids.isin(WORDS_FOR_MISSING).to_numpy()
-    if words.any():
-        others = ids[~words].dropna().astype(object)
-        if not len(others) or pd.to_numeric(others, errors="coerce").isna().any():
-            return np.zeros(len(ids), bool)
-    return words
+    if not (_objects(ids) or pd.api.types.is_string_dtype(ids) or isinstance(ids.dtype, pd.CategoricalDtype)):
+        return np.zeros(len(ids), bool)
+    labels = pd.Series(ids.unique()).dropna().astype(object)
+    words = labels.map(lambda label: isinstance(label, str) and label.strip() in WORDS_FOR_MISSING)
+    others = labels[~words]
+    if not words.any() or not len(others) or pd.to_numeric(others, errors="coerce").isna().any():
+        return np.zeros(len(ids), bool)
+    return ids.isin(labels[words].tolist()).to_numpy(bool)
 
 
 def told_apart(table: pd.DataFrame, names: Sequence[str], missing: Missing) -> pd.Categorical:

@@ -37,7 +37,8 @@ _MEASURED = 1000  # values of which more than half differ are measurements, and 
 class _Layout:
     """How a file is written: `skipped` lines, the last of them the header or below it, and then rows of fields.
 
-    The first `named` of the names are those of the header; others are empty.
+    The first `named` of the names are those of the header; others are empty. In a `spaced` file a space follows each
+    separator, and is no part of names and labels.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class _Layout:
     names: list[str]
     named: int
     header: int
+    spaced: bool
 
     def line(self, row: int) -> str:
         return f"line {self.skipped + row + 1} of {self.path.name}"
@@ -77,9 +79,8 @@ def read_delimited(
         Columns of labels. Their values are the text of the file, and only an empty field is a missing value.
     numbers : collection of str
         Columns of numbers. Up to three lines below the header that hold names or units in their place are skipped.
-
     besides : collection of str
-        Columns to read with `only` if they are there.
+        Columns to read with `only` if they are there, in any case; names in lower case.
 
     Returns
     -------
@@ -96,8 +97,8 @@ def read_delimited(
     """
     layout = _layout(path, set(wanted), set(numbers))
     names = _told_apart(layout, wanted)
-    some = None if only is None or not set(only) <= set(names) else {*only, *besides}
-    read = [i for i, name in enumerate(names) if some is None or name in some]
+    every = only is None or not set(only) <= set(names)
+    read = [i for i, name in enumerate(names) if every or name in (only or ()) or name.casefold() in besides]
     columns: dict[str, pd.Series] = {}
     words: dict[str, Counter[str]] = {}
     commas: set[str] = set()
@@ -136,20 +137,36 @@ def _layout(path: Path, wanted: set[str], numbers: set[str]) -> _Layout:
     separator, rows, ends = ",", [[""]], [1]
     for one in _SEPARATORS:
         split, lines = _records(head, one)
-        for number, names in enumerate(split[:_PREAMBLE]):
+        for number, fields in enumerate(split[:_PREAMBLE]):
+            names = _names(fields, wanted)
             found = wanted <= set(names)
             if (found, len(names)) > best[:2]:
                 best, separator, rows, ends = (found, len(names), number), one, split, lines
             if found:
                 break
     number = best[2]
-    numbers = numbers or _columns_of_numbers(rows[number], rows[number + 1 + _BELOW :])
+    names = _names(rows[number], wanted)
+    spaced = len(names) > 1 and all(field.startswith(" ") for field in rows[number][1:])
+    numbers = numbers or _columns_of_numbers(names, rows[number + 1 + _BELOW :])
     below = number + 1
-    while below < len(rows) and below <= number + _BELOW and _is_header(dict(zip(rows[number], rows[below])), numbers):  # noqa: B905  # a line may be short
+    while below < len(rows) and below <= number + _BELOW and _is_header(dict(zip(names, rows[below])), numbers):  # noqa: B905  # a line may be short
         below += 1
-    more = len(rows[below]) - len(rows[number]) if below < len(rows) else 0  # commas at the end of every row
+    more = len(rows[below]) - len(names) if below < len(rows) else 0  # commas at the end of every row
     header = ends[number - 1] + 1 if number else 1
-    return _Layout(path, encoding, separator, ends[below - 1], [*rows[number], *[""] * more], len(rows[number]), header)
+    return _Layout(path, encoding, separator, ends[below - 1], [*names, *[""] * more], len(names), header, spaced)
+
+
+def _names(fields: list[str], wanted: set[str]) -> list[str]:
+    """Return the names of a header without spaces around them and a # before the first, unless they are wanted so."""
+    names = []
+    for number, field in enumerate(fields):
+        plain = field.strip()
+        if number == 0 and plain not in wanted:
+            plain = plain.lstrip("#").strip()
+        if len(plain) > 1 and plain[0] == plain[-1] == '"':
+            plain = plain[1:-1]
+        names.append(field if field in wanted else plain)
+    return names
 
 
 def _records(lines: list[str], separator: str) -> tuple[list[list[str]], list[int]]:
@@ -281,6 +298,9 @@ def _typed(
     column: pa.ChunkedArray, label: bool, number: bool, layout: _Layout, name: str
 ) -> tuple[pd.Series, Counter[str], str]:
     """Return the values of a column, the words that stand for missing ones, and the decimal mark, or ""."""
+    if layout.spaced:  # a field in quotes that follows a space
+        column = pc.utf8_ltrim_whitespace(column)
+        column = pc.replace_substring(pc.replace_substring_regex(column, r'(?s)^"(.*)"$', r"\1"), '""', '"')
     texts = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
     if label:
         return texts.to_pandas(), Counter(), ""
@@ -316,8 +336,9 @@ def _numbers(texts: pa.ChunkedArray, separator: str) -> tuple[pa.ChunkedArray | 
 
 
 def _are_labels(texts: pa.ChunkedArray, values: pa.ChunkedArray) -> bool:
-    """Whether reading texts as numbers would make two of them one, or lose a zero at their front."""
-    if pc.any(pc.match_substring_regex(texts, r"^[+-]?0\d")).as_py():
+    """Whether reading texts as numbers would make two of them one, round them, or lose a zero at their front."""
+    rounded = r"|^[+-]?\d{17,}$" if values.type == pa.float64() else ""  # whole numbers that need more than 64 bits
+    if pc.any(pc.match_substring_regex(texts, rf"^[+-]?0\d{rounded}")).as_py():
         return True
     some = texts.slice(0, 10 * _MEASURED)
     if len(some) > _MEASURED and pc.count_distinct(some).as_py() > len(some) / 2:

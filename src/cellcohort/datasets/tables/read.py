@@ -36,7 +36,7 @@ def read_table(
     text, numbers : collection of str
         Columns of a text file that hold labels, and those that hold numbers.
     besides : collection of str
-        Columns to read with `only` if they are there.
+        Columns to read with `only` if they are there, in any case; names in lower case.
 
     Returns
     -------
@@ -61,7 +61,9 @@ def read_table(
         return read_delimited(path, wanted, only, text, numbers, besides)
     try:
         names = set(pq.read_schema(path).names)
-        columns = sorted({*only, *(names & set(besides))}) if only and set(only) <= names else None
+        columns = (
+            sorted({*only, *(n for n in names if n.casefold() in besides)}) if only and set(only) <= names else None
+        )
         table = pd.read_parquet(path, columns=columns)
     except pa.ArrowException as error:
         raise ValueError(f"{path} cannot be read as parquet: {str(error)[:200]}") from error

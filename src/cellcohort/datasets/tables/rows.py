@@ -10,7 +10,7 @@ import pandas as pd
 
 from cellcohort.cells import CellTable, names_of
 from cellcohort.datasets.split import ROW
-from cellcohort.datasets.tables.columns import as_text, set_aside, told_apart
+from cellcohort.datasets.tables.columns import as_text, ids_of, set_aside, told_apart
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.missing_values import Missing, refuse_missing
 
@@ -43,8 +43,9 @@ def cells_of_rows(
     labels = [name for name in names_of((named["experiment"], named["condition"])) if name in frame]
     well = names_of([roles.get("well")])
     frame = frame.assign(**{name: as_text(frame[name]) for name in labels})
-    needed = [*names_of((named["hours"], named["track"])), *well]
-    refuse_missing(frame, needed, labels, missing, "data.missing=label", frame.attrs.get("words"))
+    ids = [*names_of([named["track"]]), *well]
+    frame, words = ids_of(frame, [name for name in ids if name not in labels], frame.attrs.get("words", {}))
+    refuse_missing(frame, [*names_of([named["hours"]]), *ids], labels, missing, "data.missing=label", words)
     frame = merged(frame, merge_labels, roles, [named["hours"]])
     if ROW in frame:
         raise ValueError(f"the table has a column {ROW!r}, which is needed to hold cells out; rename it.")

@@ -16,6 +16,7 @@ from cellcohort.missing_values import MISSING_LABEL
 
 TimeUnit = Literal["hours", "minutes", "days", "seconds", "timestamps"]
 _HOURS = {"hours": 1.0, "minutes": 1 / 60, "days": 24.0, "seconds": 1 / 3600}
+HOURS = ("hours", "hours_post_infection", "hours_post_perturbation", "hours_post_treatment", "hpi", "hpt")
 _ROUNDED = 0.0051  # hours by which a time with two decimals may be off
 
 
@@ -120,24 +121,31 @@ class Times(NamedTuple):
         return ((times - first) / pd.Timedelta(hours=1)).to_numpy(np.float64)
 
 
-def check_own_hours(table: pd.DataFrame, hours: np.ndarray, made: str, remedy: str) -> None:
-    """Raise ValueError where a column "hours" of a table holds other times than those that take its place.
+def check_own_hours(table: pd.DataFrame, hours: np.ndarray, made: str, remedy: str, real: str | None = None) -> None:
+    """Raise ValueError where a column of hours of a table holds other times than those that are used.
+
+    Looked at is "hours", whose place these take, and where they are made from frame numbers also "Hours",
+    "hours_post_infection", "hpi" and others of :data:`HOURS`, in any case.
 
     Parameters
     ----------
     table : pandas.DataFrame
     hours : numpy.ndarray of float, shape (n_rows,)
     made, remedy : str
-        What they are, and how the reader of the message says that the column is to be used.
+        What they are, and how the reader of the message says that the column is to be used, with ``{name}`` for its
+        name.
+    real : str, optional
+        The column of real times that they come from; None where they are made from frame numbers.
     """
-    if "hours" not in table:
-        return
-    own = pd.to_numeric(table["hours"], errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    off = ~(np.abs(own - hours) <= _ROUNDED)
-    if off.any():
-        known = np.abs(own - hours)[~np.isnan(own)]
-        far = f", by up to {known.max():g} h" if len(known) and known.max() > _ROUNDED else ""
-        raise ValueError(
-            f"the table's own column 'hours' differs from {made} in {several(int(off.sum()), 'row')} of {len(table):,}"
-            f"{far}. Use it with {remedy}, or rename it if it is something else."
-        )
+    for name in map(str, table.columns):
+        if name == real or not (name == "hours" or (real is None and name.casefold() in HOURS)):
+            continue
+        own = pd.to_numeric(table[name].astype(object), errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        off = ~(np.abs(own - hours) <= _ROUNDED)
+        if off.any():
+            known = np.abs(own - hours)[~np.isnan(own)]
+            far = f", by up to {known.max():g} h" if len(known) and known.max() > _ROUNDED else ""
+            raise ValueError(
+                f"the table's own column {name!r} differs from {made} in {several(int(off.sum()), 'row')} of "
+                f"{len(table):,}{far}. Use it with {remedy.format(name=name)}, or rename it if it is something else."
+            )
