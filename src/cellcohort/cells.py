@@ -14,7 +14,6 @@ from cellcohort.labels import in_order
 from cellcohort.messages import listed, several
 from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing, said_words
 
-TICKS = 1_000_000  # per hour, of the clock that tells times apart
 Name = str | Sequence[str]  # of a column, or of several that are a key jointly
 
 
@@ -178,6 +177,13 @@ class CellTable:
     def values(self, name: str) -> pd.Series:
         """Values of a column as the table holds them, one per cell; the index plays no part."""
         return self._frame[name]
+
+    def with_column(self, name: str, values: Any) -> CellTable:
+        """Return the same cells with one more column, (n_cells,)."""
+        frame = self._frame.assign(**{name: values})
+        table = CellTable(frame, self._roles, dict(self._columns), self.hours, self._missing, self.rows)
+        table.chunk_rows = self.chunk_rows
+        return table
 
     def _unknown(self, name: str) -> str:
         columns = list(map(str, self._frame.columns))

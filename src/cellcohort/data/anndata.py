@@ -14,6 +14,7 @@ import pandas as pd
 from cellcohort.augment import made
 from cellcohort.augment.expression import ExpressionViews
 from cellcohort.cells import CellTable, Name, names_of
+from cellcohort.datasets.copies import COPIES
 from cellcohort.datasets.partners import PairRule
 from cellcohort.datasets.protocol import Views
 from cellcohort.datasets.split import CHUNK
@@ -142,9 +143,13 @@ def labelled(
 
 
 def _undivided(obs: pd.DataFrame, labels: list[str], chunk_rows: int) -> np.ndarray:
-    """Return the group of each row that a split does not cut: its chunk, or the row itself in small strata."""
+    """Return the group of each row that a split does not cut: its chunk, its copies, or itself in small strata."""
     rows = np.arange(len(obs), dtype=np.uint32)
     labels = [name for name in dict.fromkeys(labels) if name in obs.columns]
     stratum = obs.groupby(labels, observed=True, dropna=False).ngroup().to_numpy() if labels else rows * 0
     small = np.bincount(stratum)[stratum] < FEWEST_CHUNKS * chunk_rows
-    return np.where(small, np.uint32(len(rows)) + rows, rows // np.uint32(chunk_rows))
+    groups = np.where(small, np.uint32(len(rows)) + rows, rows // np.uint32(chunk_rows))
+    if COPIES in obs.columns:  # which lie in chunks of several strata
+        copies = obs[COPIES].to_numpy(np.uint32)
+        groups = np.where(copies > 0, np.uint32(2 * len(rows)) + copies, groups)
+    return groups

@@ -15,6 +15,7 @@ from cellcohort.augment import made
 from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import CellTable, names_of
 from cellcohort.data.tracks import feature_values
+from cellcohort.datasets.copies import with_copies
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.split import ROW
@@ -136,7 +137,7 @@ class Profiles:
                 "these in data.columns, or say null there."
             )
         values = feature_values(table, names, (), table.attrs.get("words", {}))
-        cells = cells_of_rows(labels, roles, self.merge_labels, self.missing)
+        cells = with_copies(cells_of_rows(labels, roles, self.merge_labels, self.missing), values)
         if self.scale_by is not None:
             _scale(values, cells, **_controls(self.scale_by))
         return cells, values, names

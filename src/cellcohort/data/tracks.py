@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pandas as pd
 from cellcohort.augment import made
 from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import CellTable, numeric_values
+from cellcohort.datasets.copies import COPIES, with_copies
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import Positive, anchor_cells
 from cellcohort.datasets.protocol import LabelledCells
@@ -108,7 +110,7 @@ class Tracks(Windows):
     log1p: Sequence[str] = ()
 
     def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:
-        """Read the cells without their features, which :meth:`check` looks at.
+        """Read the cells without their features, which are only looked at for cells of the same values.
 
         Parameters
         ----------
@@ -123,11 +125,15 @@ class Tracks(Windows):
             As :meth:`dataset`, but for what concerns features.
         """
         also = [*also, *(pairs.columns if pairs else ())]
-        roles = replace(Roles.of(self.columns), features=[])
+        roles = Roles.of(self.columns)
         beside = {*also, *(self.merge_labels or ())} - roles.derived - set(roles.named)
         only = {*roles.columns(), *beside}
-        table = read_table(self.path, roles.columns(), only, text_columns(roles), self._numbers(roles), roles.derived)
-        cells, _ = cells_of(table, roles, self._times, self.merge_labels, self.missing)
+        _, cells, _ = self._read(replace(roles, features=[]), only, roles.compared)
+        if roles.features:
+            with suppress(ValueError):  # which `check` raises
+                known, _ = self._features(roles, *self._read(roles, {*roles.columns(), *roles.features}))
+                if known.has(COPIES):
+                    cells = cells.with_column(COPIES, known.values(COPIES).to_numpy())
         if rule := chosen(pairs):
             return LabelledCells(cells, roles.whole, rule)
         return anchor_cells(cells, self.tau_hours, self.positive, roles.whole)
@@ -155,7 +161,7 @@ class Tracks(Windows):
         from cellcohort.datasets.features.windows import TrackWindows  # here, since labels need no torch
 
         roles = Roles.of(self.columns)
-        cells, values = self._read(roles)
+        cells, values = self._features(roles, *self._read(roles))
         return TrackWindows(
             cells, values, roles.features, self.frames, self.tau_hours, self.positive, made(self.augment), self.seed,
             roles.whole, pairs,
@@ -164,18 +170,33 @@ class Tracks(Windows):
     def check(self) -> None:
         """Read the features, and refuse those that :meth:`dataset` refuses."""
         try:
-            self._read(Roles.of(self.columns))
+            roles = Roles.of(self.columns)
+            self._features(roles, *self._read(roles))
         except ValueError as error:
             error.add_note("To see what a sampler does to labels alone, use data=table.")
             raise
 
-    def _read(self, roles: Roles) -> tuple[CellTable, np.ndarray]:
-        table = read_table(
-            self.path, {*roles.columns(), *roles.features}, None, text_columns(roles), self._numbers(roles)
-        )
-        cells, rows = cells_of(table, roles, self._times, self.merge_labels, self.missing)
-        _check_features(table, roles)
-        return cells, feature_values(table.iloc[rows], roles.features, self.log1p, table.attrs.get("words", {}))
+    def _read(
+        self, roles: Roles, only: Collection[str] | None = None, besides: Collection[str] = ()
+    ) -> tuple[pd.DataFrame, CellTable, np.ndarray]:
+        """Return the table, the cells, and the row of the table that each comes from."""
+        wanted = {*roles.columns(), *roles.features}
+        table = read_table(self.path, wanted, only, text_columns(roles), self._numbers(roles), besides)
+        return table, *cells_of(table, roles, self._times, self.merge_labels, self.missing)
+
+    def _features(
+        self, roles: Roles, table: pd.DataFrame, cells: CellTable, rows: np.ndarray
+    ) -> tuple[CellTable, np.ndarray]:
+        """Return the cells with what is known of copies, and their features."""
+        if not roles.features:
+            named = table.select_dtypes("number").columns.difference(roles.columns(), sort=False)
+            raise ValueError(
+                "data.columns.features is empty; list what the model is to see, and no ids or positions on a plate. "
+                f"Columns of numbers: {', '.join(named) or 'none'}."
+            )
+        words = table.attrs.get("words", {})
+        values = feature_values(table.iloc[rows], roles.features, self.log1p, words)
+        return with_copies(cells, values, "track"), values
 
     def _numbers(self, roles: Roles) -> list[str]:
         return [*roles.numbers, *(roles.columns("hours") if self.time_unit != "timestamps" else [])]
@@ -235,15 +256,6 @@ def load_cells(
 def text_columns(roles: Roles) -> list[str]:
     """Return the columns that hold labels, which a text file gives as they were typed."""
     return [*roles.labels, *roles.columns("track", "lineage")]
-
-
-def _check_features(table: pd.DataFrame, roles: Roles) -> None:
-    if not roles.features:
-        named = table.select_dtypes("number").columns.difference(roles.columns(), sort=False)
-        raise ValueError(
-            f"data.columns.features is empty; list what the model is to see, and no ids or positions on a plate. "
-            f"Columns of numbers: {', '.join(named) or 'none'}."
-        )
 
 
 def feature_values(

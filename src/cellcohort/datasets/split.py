@@ -11,6 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from cellcohort.cells import CellTable, Name, names_of
+from cellcohort.datasets.copies import copied, copy_numbers
 from cellcohort.datasets.protocol import LabelledCells, Paired
 from cellcohort.labels import by_label
 from cellcohort.messages import listed, plural_of, several, whole_number
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 
 CHUNK = "stored_chunk"  # column of stored cells whose groups are not cut where there are no tracks
 ROW = "table_row"  # column of cells of a table without tracks, each of which is a group
-COPIES = "copy_group"  # column of stored cells: number of the group of cells with the same values, 0 for those without
-_SMALL = 0.5  # part of `fraction` below which the share of cells held out is told
+_SMALL = 0.5  # part of the share asked for, of either part of the split, below which a part is small
 
 
 def split[Tracks: (TrackWindows, LabelledCells)](
@@ -33,9 +33,11 @@ def split[Tracks: (TrackWindows, LabelledCells)](
 ) -> tuple[Tracks, Tracks]:
     """Divide the cells of a dataset, never cutting a track (or a lineage, where these are known) in two.
 
-    Cells for validation that have the same values as a cell for training, where a store knows of such copies, are
-    in neither part. Where a rule pairs cells (``dataset.pair_rule``), both cells of a pair are of one part, and cells
-    without a partner there are left out if the rule leaves them out.
+    Cells that have the same values as others, as far as the dataset knows of such copies, are kept in one part together
+    with what belongs to them. Where `held_out` or whole experiments put copies into both parts, or copies link so many
+    tracks or groups that the rest is no share near `fraction`, those for validation are in neither part, and a warning
+    gives their number. Where a rule pairs cells (``dataset.pair_rule``), both cells of a pair are of one part, and
+    cells without a partner there are left out if the rule leaves them out.
 
     Parameters
     ----------
@@ -69,23 +71,20 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     Warns
     -----
     UserWarning
-        By track, the cells held out are less than half of `fraction`; or none of them has a partner.
+        Cells are in neither part, since training has copies of them; by track, the cells held out are less than half of
+        `fraction`; or none of them has a partner.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction={fraction} must be above 0 and below 1.")
     whole_number("seed", seed, 0)
     if by == "track" and held_out is not None:
         raise ValueError(f"held_out={held_out} names groups of a column; use by='experiment', or leave it out.")
-    if by == "track" and dataset.whole in (CHUNK, ROW):
-        validation = _by_chunk(dataset.cells, str(dataset.whole), fraction, seed)
-    elif by == "track":
-        validation = _by_group(_codes(dataset.cells, dataset.whole), _strata(dataset.cells), fraction, seed)
-    elif held_out is not None:
+    if held_out is not None:
         validation = _named(dataset.cells, by, held_out)
     elif by == "experiment":
         validation = _by_experiment(dataset.cells, fraction, seed)
     else:
-        validation = _by_column(dataset, by, fraction, seed)
+        validation = _by_units(dataset, by, fraction, seed)
     unit = "cell" if dataset.whole in (CHUNK, ROW) else " x ".join(names_of([dataset.whole]))
     for part, mask in (("training", ~validation), ("validation", validation)):
         if not mask.any():
@@ -96,6 +95,13 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     alone = validation & ~copied(dataset.cells, ~validation)
     if not alone.any():
         raise ValueError("each cell for validation has the same values as one for training; remove copies of cells.")
+    if left := int((validation & ~alone).sum()):
+        warnings.warn(
+            f"{several(left, 'cell')} of {len(alone):,} are in neither part of the split: they would be held out, and "
+            "training has cells of the same values. Remove the copies, or split by other groups (split.by, "
+            "split.held_out).",
+            stacklevel=2,
+        )
     if by == "track" and (share := alone.mean()) < fraction * _SMALL:
         warnings.warn(
             f"{several(int(alone.sum()), 'cell')} of {len(alone):,} are held out for validation, {share:.1%} where "
@@ -129,24 +135,16 @@ def _matched[Part: (TrackWindows, LabelledCells)](part: Part, name: str) -> Part
 
 
 def _reason(dataset: TrackWindows | LabelledCells) -> str:
+    copies = ", or copies of cells belong together" if copy_numbers(dataset.cells).any() else ""
     if dataset.whole in (CHUNK, ROW):
-        return "most conditions have one cell only, which is for training, or copies of training cells were left out"
+        return f"most conditions have one cell only, which is for training{copies}"
     strata = _strata(dataset.cells)
     _, first = np.unique(_codes(dataset.cells, dataset.whole), return_index=True)
     single = int((np.bincount(strata[first]) == 1).sum())
     return (
         f"{single:,} of {several(len(np.unique(strata)), 'condition')} of an experiment have one {dataset.whole} only, "
-        "which is for training, or copies of training cells were left out"
+        f"which is for training{copies}"
     )
-
-
-def copied(cells: CellTable, among: np.ndarray) -> np.ndarray:
-    """Return which cells have the same values as one of those `among`, as far as is known."""
-    if not cells.has(COPIES):
-        return np.zeros(len(cells), bool)
-    column = cells.column(COPIES)
-    labels = np.array(column.labels)[column.codes]
-    return (labels != 0) & np.isin(column.codes, np.unique(column.codes[among]))
 
 
 def _codes(cells: CellTable, name: Name) -> np.ndarray:
@@ -179,14 +177,51 @@ def _by_experiment(cells: CellTable, fraction: float, seed: int) -> np.ndarray:
     return np.isin(column.codes, [column.labels.index(label) for label in chosen])
 
 
-def _by_column(dataset: TrackWindows | LabelledCells, by: Name, fraction: float, seed: int) -> np.ndarray:
-    """Hold out whole groups of a column; groups that share a track are one."""
-    cells, group = dataset.cells, _codes(dataset.cells, by)
-    if dataset.whole not in (CHUNK, ROW):
-        track = _codes(cells, dataset.whole) + group.max() + 1
-        n = int(track.max()) + 1
-        linked = coo_array((np.ones(len(cells), np.int8), (group, track)), shape=(n, n))
-        group = connected_components(linked, directed=False)[1][group].astype(np.int64)
+def _by_units(dataset: TrackWindows | LabelledCells, by: Name, fraction: float, seed: int) -> np.ndarray:
+    """Hold out tracks, chunks or groups, with their copies, unless these leave no share near the one asked for."""
+    copies = copy_numbers(dataset.cells)
+    together = _of_units(dataset, by, fraction, seed, copies)
+    if _is_near(together, fraction) or not copies.any():
+        return together
+    apart = _of_units(dataset, by, fraction, seed, np.zeros_like(copies))
+    if _is_near(apart & ~copied(dataset.cells, ~apart), fraction) or together.all() or not together.any():
+        return apart
+    return together
+
+
+def _is_near(validation: np.ndarray, fraction: float) -> bool:
+    share = validation.mean()
+    return bool(share >= _SMALL * fraction and 1 - share >= _SMALL * (1 - fraction))
+
+
+def _of_units(
+    dataset: TrackWindows | LabelledCells, by: Name, fraction: float, seed: int, copies: np.ndarray
+) -> np.ndarray:
+    """Hold out whole units; `copies` are numbers of groups of cells that stay together, 0 for others."""
+    cells, whole = dataset.cells, dataset.whole
+    if by == "track" and whole in (CHUNK, ROW):
+        return _by_chunk(cells, str(whole), fraction, seed, copies)
+    if by == "track":
+        return _by_group(_linked(_codes(cells, whole), copies), _strata(cells), fraction, seed)
+    group = _codes(cells, by)
+    if whole not in (CHUNK, ROW):
+        group = _linked(group, _codes(cells, whole) + 1)
+    return _by_column(cells, _linked(group, copies), fraction, seed)
+
+
+def _linked(group: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return groups joined where cells of two of them have the same number in `other`; 0 joins none."""
+    rows = np.flatnonzero(other)
+    if not len(rows):
+        return group
+    n = int(group.max()) + 1
+    size = n + int(other.max()) + 1
+    graph = coo_array((np.ones(len(rows), np.int8), (group[rows], other[rows] + n)), shape=(size, size))
+    return connected_components(graph, directed=False)[1][group].astype(np.int64)
+
+
+def _by_column(cells: CellTable, group: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Hold out whole groups."""
     several_groups = 0.0
     for columns in (("experiment", "condition"), ("condition",), ()):
         held_out, several_groups = _of_groups(cells, group, columns, fraction, seed)
@@ -230,32 +265,50 @@ def _chosen(size: np.ndarray, stratum: np.ndarray, fraction: float, seed: int) -
     return held_out
 
 
-def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int) -> np.ndarray:
+def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int, copies: np.ndarray) -> np.ndarray:
     """Hold out the part of a stratum that is in some chunks, and of strata in few chunks some cells.
 
     The latter are drawn evenly along the list of all, in the order of conditions, so that their shares are right on
     the whole and as near as whole cells come to it in each condition and each stratum. A condition, and a stratum of
-    several cells, keeps one for training.
+    several cells, keeps one for training. Copies go where the first of them in the smallest stratum goes.
     """
-    stratum, chunk = _strata(cells), _codes(cells, whole)
-    _, first, piece = np.unique(stratum * (chunk.max() + 1) + chunk, return_index=True, return_inverse=True)
-    size, pieces = np.bincount(stratum), np.bincount(stratum[first], minlength=stratum.max() + 1)
-    many = (pieces * min(fraction, 1 - fraction) >= 2)[stratum]
+    stratum, every = _strata(cells), np.arange(len(cells))
+    size = np.bincount(stratum)
+    lead = _leads(copies, size[stratum])
+    rows = np.flatnonzero(lead == every)
+    condition = _strata(cells, ["condition"]) if cells.has("condition") else stratum
+    chunk = _codes(cells, whole)[rows]
+    _, first, piece = np.unique(stratum[rows] * (chunk.max() + 1) + chunk, return_index=True, return_inverse=True)
+    pieces = np.bincount(stratum[rows][first], minlength=len(size))
+    many = (pieces * min(fraction, 1 - fraction) >= 2)[stratum[rows]]
     held_out = np.zeros(len(cells), bool)
     if many.any():
-        held_out[many] = _by_group(piece[many], stratum[many], fraction, seed)
-    condition = _strata(cells, ["condition"]) if cells.has("condition") else stratum
-    few = np.flatnonzero(~many & ((size > 1)[stratum] | (np.bincount(condition) > 1)[condition]))
+        held_out[rows[many]] = _by_group(piece[many], stratum[rows[many]], fraction, seed)
+    few = rows[~many]
+    few = few[(size > 1)[stratum[few]] | (np.bincount(condition) > 1)[condition[few]]]
     rng = np.random.default_rng((seed, 2))
     few = few[np.lexsort((rng.random(len(few)), stratum[few], condition[few]))]
     held_out[few] = np.diff(np.floor(np.arange(len(few) + 1) * fraction + rng.random())) > 0
+    held_out = held_out[lead]
     for group in (np.where(size[stratum] > 1, stratum, -1), condition):
-        _keep_one(held_out, few, group)
+        back = _whole_groups(held_out, group)
+        held_out[np.isin(lead, lead[back])] = False
     return held_out
 
 
-def _keep_one(held_out: np.ndarray, some: np.ndarray, group: np.ndarray) -> None:
-    """Take back one of `some` cells of every group, other than -1, that is held out whole."""
+def _leads(copies: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Return the row that each row follows: itself, or of copies the first one with the least `size`."""
+    lead = np.arange(len(copies))
+    order = np.lexsort((lead, size, copies))
+    order = order[copies[order] > 0]
+    if len(order):
+        starts = np.r_[True, np.diff(copies[order]) != 0]
+        lead[order] = order[np.flatnonzero(starts)][np.cumsum(starts) - 1]
+    return lead
+
+
+def _whole_groups(held_out: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Return a row of every group, other than -1, that is held out whole."""
     left = np.bincount(group[~held_out] + 1, minlength=int(group.max()) + 2) > 0
-    gone = some[held_out[some] & (group[some] >= 0) & ~left[group[some] + 1]]
-    held_out[gone[np.unique(group[gone], return_index=True)[1]]] = False
+    gone = np.flatnonzero(held_out & (group >= 0) & ~left[group + 1])
+    return gone[np.unique(group[gone], return_index=True)[1]]

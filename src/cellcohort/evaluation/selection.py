@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellcohort.cells import CellTable
-from cellcohort.datasets.split import copied
+from cellcohort.datasets.copies import copied
 from cellcohort.evaluation.score import Held
 from cellcohort.evaluation.tracks import next_frames
 from cellcohort.sampling.rng import key_of, uniform

@@ -16,14 +16,13 @@ from annbatch.io import V1_ENCODING
 from dask.distributed import CancelledError, Client, KilledWorker, as_completed
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-from cellcohort.datasets.split import COPIES
+from cellcohort.datasets.copies import COPIES, copy_groups, described
 from cellcohort.datasets.stored.store import MANIFEST, Store
 from cellcohort.files import fingerprint, locked, whole
 from cellcohort.messages import changes, several, whole_number
 from cellcohort.missing_values import Missing
 from cellcohort.preparation.cluster import workers
 from cellcohort.preparation.columns import storable
-from cellcohort.preparation.copies import copy_groups, described
 from cellcohort.preparation.job import Plan, sized
 from cellcohort.preparation.order import stored_order
 from cellcohort.preparation.tasks import cut, gather, put_down_labels

@@ -15,10 +15,10 @@ from annbatch import write_sharded
 from scipy import sparse
 from zarr.codecs import BloscCodec, ZstdCodec
 
+from cellcohort.datasets.copies import digests
 from cellcohort.datasets.stored.store import PATCHES
 from cellcohort.files import whole
 from cellcohort.messages import several
-from cellcohort.preparation.copies import digests
 from cellcohort.preparation.job import Plan
 from cellcohort.sources import Source
 

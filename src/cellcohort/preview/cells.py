@@ -11,6 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.cells import CellTable, Name, names_of
+from cellcohort.datasets.copies import describe_copies
 from cellcohort.datasets.split import CHUNK, ROW
 from cellcohort.messages import joined, several
 
@@ -31,6 +32,8 @@ class TrainingCells:
         Which column of the source is what: ``data.columns``; empty where it has no such option.
     n_copies : int
         Cells that are in neither part, since training holds copies of them.
+    copies : str
+        How many cells have the same values as others, in words; empty where none has.
     objective : mapping
         The config of the objective; empty where it is not known.
     """
@@ -40,6 +43,7 @@ class TrainingCells:
     by: Name
     columns: Mapping[str, Any]
     n_copies: int = 0
+    copies: str = ""
     objective: Mapping[str, Any] = MappingProxyType({})
 
     @property
@@ -107,7 +111,9 @@ def training_cells(config: DictConfig) -> TrainingCells:
     columns = dict(config.data.get("columns") or {})
     n_copies = n_all - sum(len(part.cells) + part.n_left_out for part in (training, validation))
     objective = OmegaConf.to_container(config.objective, resolve=True)
-    found = TrainingCells(training, n_all, config.split.by, columns, n_copies, objective)  # type: ignore[arg-type]
+    store = getattr(whole, "store", None)
+    copies = describe_copies(whole.cells) if store is None else str(store.manifest.get("copies", ""))
+    found = TrainingCells(training, n_all, config.split.by, columns, n_copies, copies, objective)  # type: ignore[arg-type]
     if found.store is not None and config.batch_sampler.get("chunk_size"):
         found.store.check_chunk_size(config.batch_sampler.chunk_size)
     return found

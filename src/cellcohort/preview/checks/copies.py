@@ -1,4 +1,4 @@
-"""Cells of a store that have the same values as other cells."""
+"""Cells that have the same values as other cells."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cellcohort.preview.survey import Survey
 
 
 def copies(survey: Survey) -> Iterator[Finding]:
-    """Find cells that are in the store more than once, under other names."""
-    store = None if survey.source is None else survey.source.store
-    if store is not None and (said := store.manifest.get("copies")):
+    """Find cells that are in the source more than once, under other names."""
+    if survey.source is not None and survey.source.copies:
         yield Finding(
-            f"The store holds {said}", "Remove the copies from the source and prepare it again, if they are not meant."
+            f"There are {survey.source.copies}",
+            "Remove the copies from the source, if they are not meant; prepare a store of them again.",
         )

@@ -1,1 +1,0 @@
-"""Samplers of other libraries, each where a :class:`~cellcohort.sampling.BatchSampler` stands, to compare with it."""
