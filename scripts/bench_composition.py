@@ -79,7 +79,9 @@ def make_loggers(kind: str, directory: Path) -> list[Logger]:
 
 def run(sampler: BatchSampler, loggers: list[Logger], directory: Path, steps: int, work: Any) -> np.ndarray:
     """Seconds per step spent on the callback, on the processor for it, and on the bare step."""
-    trainer: Any = SimpleNamespace(global_rank=0, global_step=0, loggers=loggers, log_every_n_steps=LOG_EVERY)
+    trainer: Any = SimpleNamespace(
+        global_rank=0, global_step=0, loggers=loggers, log_every_n_steps=LOG_EVERY, train_dataloader=None
+    )
     module: Any = None
     callback = CompositionLogger(sampler, directory)
     callback.on_train_start(trainer, module)

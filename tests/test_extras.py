@@ -14,7 +14,7 @@ from cellcohort.extras import LIBRARIES, require
 
 ROOT = Path(__file__).parents[1]
 NAMES = {"scikit-learn": "sklearn", "hydra-core": "hydra", "pyyaml": "yaml", "umap-learn": "umap"}
-NAMES |= {"hydra-submitit-launcher": "submitit"}
+NAMES |= {"hydra-submitit-launcher": "submitit", "concord-sc": "concord"}
 BASE = """
 import sys
 

@@ -12,24 +12,27 @@ LIBRARIES = {
     "train": ("hydra", "kornia", "lightning", "monai", "omegaconf", "pytorch_metric_learning", "rich", "torch"),
     "images": ("cachetools", "google_crc32c", "iohub", "omegaconf", "torch", "tqdm", "zarr"),
     "stores": ("anndata", "annbatch", "dask", "h5py", "torch", "zarr"),
+    "baselines": ("annbatch", "concord", "pytorch_metric_learning", "torch", "viscy_data"),
     "evaluate": ("jinja2", "matplotlib", "scib_metrics", "sklearn", "statsmodels", "torch"),
 }
 
 
-def require(extra: str) -> None:
-    """Check that the libraries of an extra are installed, without importing them.
+def require(extra: str, *names: str) -> None:
+    """Check that libraries of an extra are installed, without importing them.
 
     Parameters
     ----------
     extra : str
         A key of `LIBRARIES`.
+    *names : str
+        Those of its libraries that are needed; by default all.
 
     Raises
     ------
     ModuleNotFoundError
         Some are not. The message holds the command that installs them.
     """
-    missing = [name for name in LIBRARIES[extra] if find_spec(name) is None]
+    missing = [name for name in names or LIBRARIES[extra] if find_spec(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise ModuleNotFoundError(

@@ -296,6 +296,26 @@ def test_knobs_that_vary_tell_the_arms_of_one_strategy_apart(tmp_path: Path) -> 
     assert named["p"].isna().tolist() == [False, True, False]
 
 
+def test_samplers_of_other_libraries_are_compared_with_ours_and_told_apart_by_their_options(tmp_path: Path) -> None:
+    def default(config: dict[str, Any]) -> None:
+        config["reading"] = {"batch_sampler": "cellcohort.sampling.BatchSampler"}
+        config["batch_sampler"] |= {"_target_": "cellcohort.sampling.BatchSampler", "_convert_": "all"}
+
+    def of_classes(config: dict[str, Any]) -> None:
+        default(config)
+        del config["batch_sampler"]["scope"]
+        target = "cellcohort.sampling.baselines.m_per_class.MPerClass"
+        config["batch_sampler"] |= {"_target_": target, "m": m, "column": "condition"}
+
+    make_sweep(tmp_path, {"random": {"probe": 0.5}}, change=default)
+    for m in (2, 4):
+        for seed in range(5):
+            make_run(tmp_path / f"m_per_class-m{m}-s{seed}", {}, seed, {"probe": 0.6 + seed / 1e4}, change=of_classes)
+    arms = arms_of(read_runs([tmp_path])[0])
+    assert [arm.name for arm in arms] == ["random", "m_per_class m=2", "m_per_class m=4"]
+    assert models(compare(arms))["p"].notna().tolist() == [False, True, True]
+
+
 def test_scores_made_in_training_or_afterwards_are_alike_if_made_in_the_same_way(tmp_path: Path) -> None:
     def in_training(config: dict[str, Any]) -> None:
         config["evaluation"] = {"_target_": "cellcohort.evaluation.Evaluation", "max_cells": 50, "seed": 0}

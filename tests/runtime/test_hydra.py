@@ -131,6 +131,8 @@ def test_axes_do_not_change_the_budget() -> None:
     keys = ("batch_size", "num_batches", "scope", "seed")
     budgets = [[compose(f"sampler={option}").batch_sampler[key] for key in keys] for option in OPTIONS["sampler"]]
     assert all(budget == budgets[0] for budget in budgets)
+    others = [compose(f"batch_sampler={option}").batch_sampler for option in OPTIONS["batch_sampler"]]
+    assert all([other[key] for key in keys if key != "scope"] == [256, None, 0] for other in others)
 
 
 def test_the_run_name_tells_the_strategy_and_the_seed_and_can_be_chosen() -> None:
@@ -138,6 +140,9 @@ def test_the_run_name_tells_the_strategy_and_the_seed_and_can_be_chosen() -> Non
     assert compose("sampler=temporal").run_name == "temporal-s0"
     assert compose("run_name=mine").run_name == "mine"
     assert strategy({"b": 1, "a": 2}) == "a-b"
+    assert compose("sampler=temporal", "reading=chunks").run_name == "temporal-s0"
+    for option in OPTIONS["batch_sampler"]:
+        assert compose(f"batch_sampler={option}").run_name == ("random-s0" if option == "default" else f"{option}-s0")
 
 
 def test_one_seed_reaches_batches_views_and_weights() -> None:
@@ -153,6 +158,15 @@ def test_a_sweep_runs_one_job_per_choice(shell: Shell) -> None:
         "temporal-s0",
         "condition-s0",
     ]
+
+
+def test_a_sweep_runs_samplers_of_other_libraries_beside_ours(shell: Shell) -> None:
+    assert shell("-m", "batch_sampler=default,weighted_random,m_per_class", "batch_sampler.num_batches=8") == [
+        "random-s0",
+        "weighted_random-s0",
+        "m_per_class-s0",
+    ]
+    assert shell("batch_sampler=m_per_class", "batch_sampler.m=4") == ["m_per_class-s0"]
 
 
 def test_a_sweep_may_choose_lists(shell: Shell) -> None:
@@ -395,7 +409,11 @@ def nodes(config: Any) -> list[DictConfig]:
 @pytest.mark.parametrize(
     "override",
     ["sampler=[experiment_aware,condition,temporal,track_capped]"]
-    + [f"{group}={option}" for group in ("data", "reading", "model", "objective") for option in OPTIONS[group]],
+    + [
+        f"{group}={option}"
+        for group in ("data", "reading", "model", "objective", "batch_sampler")
+        for option in OPTIONS[group]
+    ],
 )
 def test_defaults_in_yaml_are_those_of_the_code(override: str) -> None:
     config = compose(override)
@@ -440,6 +458,16 @@ def test_every_axis_has_a_choice_of_the_name_of_its_module() -> None:
             if issubclass(kind, Axis) and kind.__module__ == module.__name__ and kind.__name__ in sampling.__all__:
                 axes.add(file.stem)
     assert {"random", *axes} == set(OPTIONS["sampler"])
+
+
+def test_every_sampler_of_another_library_has_a_choice_of_the_name_of_its_module() -> None:
+    folder = Path(inspect.getfile(sampling)).parent / "baselines"
+    modules = {file.stem for file in folder.glob("*.py")} - {"__init__", "base"}
+    assert {"default", *modules} == set(OPTIONS["batch_sampler"])
+    for name in modules:
+        assert compose(f"batch_sampler={name}").batch_sampler._target_.startswith(
+            f"cellcohort.sampling.baselines.{name}."
+        )
 
 
 def test_no_group_is_called_experiment() -> None:

@@ -29,6 +29,17 @@ def test_every_default_is_of_the_kind_that_the_code_takes(data: str, reading: st
     check_kinds(compose(f"data={data}", f"reading={reading}", AXES))
 
 
+@pytest.mark.parametrize("name", OPTIONS["batch_sampler"])
+def test_a_sampler_of_another_library_is_refused_what_it_does_not_take(name: str) -> None:
+    check_kinds(compose("data=demo", f"batch_sampler={name}"), ["batch_sampler"])
+    chunked = compose("data=demo", f"batch_sampler={name}", "reading=chunks")
+    if name in ("default", "annbatch_class", "annbatch_weighted_class"):
+        check_kinds(chunked, ["batch_sampler"])
+    else:
+        with pytest.raises(ValueError, match=r"chunk_size is no option of .*, which has .*: use reading=rows\."):
+            check_kinds(chunked, ["batch_sampler"])
+
+
 @pytest.mark.parametrize("source", OPTIONS["source"])
 def test_every_default_of_a_preparation_is_of_the_kind_that_the_code_takes(source: str) -> None:
     check_kinds(compose(f"source={source}", name="prepare"))

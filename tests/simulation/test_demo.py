@@ -136,3 +136,18 @@ def test_files_from_elsewhere_are_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"tracks\.parquet was not written by the demo"):
         load_demo(tmp_path)
     assert pd.read_parquet(own)["mine"].tolist() == [1]
+
+
+def test_the_experiment_effect_the_rare_share_and_the_drift_are_as_large_as_asked() -> None:
+    features = list(FEATURES)
+    none, twice = simulate(founders=40, experiment_effect=0.0)[0], simulate(founders=40, experiment_effect=2.0)[0]
+    assert explained(none[features], none["experiment"]) < 0.02 < 0.5 < explained(twice[features], twice["experiment"])
+    rare = simulate(founders=120, rare_share=1 / 3)[0]
+    assert np.allclose(rare["condition"].value_counts(normalize=True), 1 / 3, atol=0.03)
+    still, drifting = simulate(founders=40)[0], simulate(founders=40, drift=3.0)[0]
+    moved = (drifting[features] - still[features]).assign(experiment=still["experiment"])
+    last = moved[still["t"] == 96].groupby("experiment").mean()
+    assert np.allclose(moved[still["t"] == 0][features], 0) and 2.0 < last.to_numpy().std() < 4.0
+    for wrong in ({"experiment_effect": -1.0}, {"drift": np.nan}, {"rare_share": 0.4}, {"rare_share": 0.0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+            simulate(**wrong)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from cellcohort.composition.log import read_about, read_composition
 from cellcohort.evaluation.scores_file import how_scored, read_scores
-from cellcohort.runtime.run import FINISHED, strategy
+from cellcohort.runtime.run import BASELINES, FINISHED, strategy
 from cellcohort.runtime.stored_config import read_config
 
 # neither what a run learns from nor how; "seed" is the pairing, "sampler" and "reading" are repeated elsewhere
@@ -33,6 +33,8 @@ PASSED_OVER = (
     "evaluation._target_",
     *("batch_sampler.axes", "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.log_every_n_steps"),
 )
+# options of every batch sampler; those of another library have their own beside these
+OF_BATCHES = ("_convert_", "axes", "batch_size", "num_batches", "seed", "chunk_size", "preload_nchunks")
 FIXED_SEEDS = ("validation_sampler", "evaluation")
 
 
@@ -45,9 +47,9 @@ class FinishedRun:
     directory : pathlib.Path
         The run directory.
     strategy : str
-        The axes in alphabetical order, or "random".
+        The axes in alphabetical order, "random", or the sampler of another library.
     knobs : dict of str to object
-        Options of the axes, as ``<axis>.<option>``.
+        Options of the axes, as ``<axis>.<option>``, or of the sampler of another library.
     options : dict of str to object
         Everything else that the run's result depends on, except its seed: the options of the config, and
         "steps", "cells" and "labels", which are what the run did and had, and "evaluation" as it was scored.
@@ -165,10 +167,11 @@ def read_run(directory: Path) -> FinishedRun:
         raise ValueError("did not finish; start its sweep again, which runs only what is not finished")
     scores = read_scores(directory)
     scored = how_scored(scores)
+    sampling = config["batch_sampler"]
     return FinishedRun(
         directory,
-        strategy(config["batch_sampler"]["axes"] or {}),
-        _flat(config["batch_sampler"]["axes"] or {}),
+        strategy(sampling["axes"] or {}, str(sampling.get("_target_", ""))),
+        _knobs(sampling),
         _options(config, scored["evaluation.checkpoint"]) | _facts(directory) | scored,
         int(config["seed"]),
         int((config.get("split") or {}).get("seed") or 0),
@@ -238,7 +241,25 @@ def _facts(directory: Path) -> dict[str, Any]:
     return {"steps": steps, "cells per step": batch, "cells": about["cells"], "labels": about["labels"]}
 
 
+def _knobs(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the axes, or those of the sampler of another library that are its own."""
+    if not _is_baseline(sampling):
+        return _flat(sampling["axes"] or {})
+    return _flat(
+        {"batch_sampler": {key: value for key, value in sampling.items() if key not in (*OF_BATCHES, "_target_")}}
+    )
+
+
+def _is_baseline(sampling: Mapping[str, Any]) -> bool:
+    return str(sampling.get("_target_", "")).startswith(BASELINES)
+
+
 def _options(config: Mapping[str, Any], scored: str) -> dict[str, Any]:
+    sampling = config["batch_sampler"]
+    if _is_baseline(sampling):  # what it shares with the sampler in whose place it stands, to be compared with that
+        shared = {key: sampling[key] for key in OF_BATCHES if key in sampling}
+        of_reading = {"_target_": (config.get("reading") or {}).get("batch_sampler"), "scope": "rank"}
+        config = {**config, "batch_sampler": {**shared, **of_reading}}
     flat = _flat(config)
     # the last checkpoint is the end of the run, whichever others were kept
     passed_over = PASSED_OVER if scored != "last" else (*PASSED_OVER, "callbacks.checkpoint")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EXPERIMENTS = ("plate_1", "plate_2", "plate_3", "plate_4")
 CONDITIONS = ("rare_drug", "mock", "infected")
-UP_TO = (0.05, 0.525)  # share of the cells at which "mock" begins, and "infected"
+RARE_SHARE = 0.05  # of the cells are "rare_drug"; "mock" and "infected" share the rest
 ONSET_HOURS = (20.0, np.nan, 12.0)
 RESPONSE = ((-0.4, 0.9), (0.0, 0.0), (0.9, 0.3))  # direction and size of a full response
 LATENTS = ("size", "motility", "identity_1", "identity_2", "response_1", "response_2")
@@ -40,7 +40,13 @@ COLUMNS = {"time": "t", "track": "track_id", "lineage": "lineage_id", "features"
 _MARK = b"cellcohort_demo"
 
 
-def simulate(seed: int = 0, founders: int = 130) -> tuple[pd.DataFrame, pd.DataFrame]:
+def simulate(
+    seed: int = 0,
+    founders: int = 130,
+    experiment_effect: float = 1.0,
+    rare_share: float = RARE_SHARE,
+    drift: float = 0.0,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Simulate tracked cells.
 
     Cells grow, divide in two and wander; daughters inherit most of what tells their mother from
@@ -55,6 +61,14 @@ def simulate(seed: int = 0, founders: int = 130) -> tuple[pd.DataFrame, pd.DataF
         The same seed gives the same tables.
     founders : int
         Cells that start a family, in each experiment; at least 40.
+    experiment_effect : float
+        Multiplies the shift and the log of the gain that each experiment adds to each feature; 0 is none.
+    rare_share : float
+        Share of the cells of an experiment that are "rare_drug", as closely as whole families allow; above 0, at
+        most 1/3.
+    drift : float
+        How far the features of an experiment move during its 48 hours, each at a constant rate of its own: the
+        standard deviation over features, in the units of a full response, which is about 1.
 
     Returns
     -------
@@ -69,6 +83,11 @@ def simulate(seed: int = 0, founders: int = 130) -> tuple[pd.DataFrame, pd.DataF
     whole_number("simulation_seed", seed, 0)
     if whole_number("founders", founders, 1) < 40:
         raise ValueError(f"founders={founders} are too few for a condition of 5 %; use 40 or more.")
+    for name, value, most in (("experiment_effect", experiment_effect, np.inf), ("drift", drift, np.inf)):
+        if not 0 <= value < most:
+            raise ValueError(f"{name} must be a finite number >= 0, got {value!r}.")
+    if not 0 < rare_share <= 1 / 3:
+        raise ValueError(f"rare_share must be above 0 and at most 1/3, got {rare_share!r}.")
     rng = np.random.default_rng((seed, len(EXPERIMENTS)))
     linear, bent = rng.normal(size=(2, len(LATENTS), len(FEATURES))) / np.sqrt(len(LATENTS))
     for latent, feature in (("size", "area"), ("size", "nucleus_area"), ("motility", "speed")):
@@ -76,12 +95,14 @@ def simulate(seed: int = 0, founders: int = 130) -> tuple[pd.DataFrame, pd.DataF
     parts = []
     for number, experiment in enumerate(EXPERIMENTS):
         rng = np.random.default_rng((seed, number))
-        rows = _experiment(rng, founders)
+        rows = _experiment(rng, founders, rare_share)
         latents = rows[list(LATENTS)].to_numpy()
         clean = latents @ linear + 0.5 * np.tanh(latents @ bent)
         n = len(FEATURES)
         offset, gain, noise = rng.normal(0, 1.2, n), np.exp(rng.normal(0, 0.3, n)), rng.uniform(0.3, 0.9, n)
+        offset, gain = experiment_effect * offset, gain**experiment_effect
         seen = offset + gain * clean + noise * rng.normal(size=clean.shape)
+        seen += drift * rng.normal(size=n) * rows["t"].to_numpy()[:, None] / LAST
         rows[list(FEATURES)] = seen.astype(np.float32)
         rows.insert(0, "experiment", experiment)
         parts.append(rows)
@@ -91,11 +112,11 @@ def simulate(seed: int = 0, founders: int = 130) -> tuple[pd.DataFrame, pd.DataF
     return rows[known], rows[planted]
 
 
-def _experiment(rng: np.random.Generator, founders: int) -> pd.DataFrame:
+def _experiment(rng: np.random.Generator, founders: int, rare_share: float) -> pd.DataFrame:
     """Return the rows of one experiment without its effect on the features, sorted by track and frame."""
     tracks = _families(rng, founders)
     n, length = len(tracks), (tracks["end"] - tracks["start"] + 1).to_numpy()
-    condition = _conditions(rng, tracks["lineage_id"].to_numpy(), length)
+    condition = _conditions(rng, tracks["lineage_id"].to_numpy(), length, rare_share)
     onset = np.array(ONSET_HOURS)[condition] + rng.normal(0, 2.0, founders)[tracks["lineage_id"] - 1]
     onset += rng.normal(0, 0.5, n)
     walk = np.empty((n, LAST + 1))
@@ -150,13 +171,13 @@ def _families(rng: np.random.Generator, founders: int) -> pd.DataFrame:
     return pd.concat(generations, ignore_index=True)
 
 
-def _conditions(rng: np.random.Generator, lineage: np.ndarray, length: np.ndarray) -> np.ndarray:
+def _conditions(rng: np.random.Generator, lineage: np.ndarray, length: np.ndarray, rare_share: float) -> np.ndarray:
     """Condition of every track: whole families, so that each condition has its share of the cells."""
     size = np.bincount(lineage - 1, weights=length)
     order = rng.permutation(len(size))
     middle = (np.cumsum(size[order]) - size[order] / 2) / size.sum()
     condition = np.empty(len(size), int)
-    condition[order] = np.searchsorted(UP_TO, middle, side="right")
+    condition[order] = np.searchsorted((rare_share, (1 + rare_share) / 2), middle, side="right")
     return condition[lineage - 1]
 
 
@@ -171,6 +192,8 @@ class Demo(Windows):
         its options have changed, and safe to be written by several processes at once.
     simulation_seed, founders : int
         See :func:`simulate`.
+    experiment_effect, rare_share, drift : float
+        See :func:`simulate`.
     frames, tau_hours, positive, augment, seed
         As for :class:`~cellcohort.data.tracks.Windows`.
     """
@@ -178,6 +201,9 @@ class Demo(Windows):
     path: str | Path = "outputs/demo"
     simulation_seed: int = 0
     founders: int = 130
+    experiment_effect: float = 1.0
+    rare_share: float = RARE_SHARE
+    drift: float = 0.0
 
     def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:
         """Read the cells without their features.
@@ -192,7 +218,7 @@ class Demo(Windows):
         ValueError
             An option is out of range, or `path` holds a file of one of these names from elsewhere.
         """
-        with _written(self.path, self.simulation_seed, self.founders) as table:
+        with _written(self.path, self._simulation) as table:
             return self._tracks(table).cells(also, pairs)
 
     def dataset(self, pairs: PairRule | None = None) -> TrackWindows:
@@ -208,8 +234,12 @@ class Demo(Windows):
         ValueError
             As for :meth:`cells`.
         """
-        with _written(self.path, self.simulation_seed, self.founders) as table:
+        with _written(self.path, self._simulation) as table:
             return self._tracks(table).dataset(pairs)
+
+    @property
+    def _simulation(self) -> tuple[Any, ...]:
+        return self.simulation_seed, self.founders, self.experiment_effect, self.rare_share, self.drift
 
     def _tracks(self, table: Path) -> Tracks:
         shared = {field.name: getattr(self, field.name) for field in fields(Windows)}
@@ -227,13 +257,13 @@ def load_cells(path: str | Path = "outputs/demo", also: Sequence[str] = (), **op
 
 
 @contextmanager
-def _written(path: str | Path, simulation_seed: int, founders: int) -> Iterator[Path]:
+def _written(path: str | Path, simulation: tuple[Any, ...]) -> Iterator[Path]:
     """Return the table of tracks, written if it is not there, and unchanged at the end."""
     table, truth = Path(path) / "tracks.parquet", Path(path) / "truth.parquet"
-    options = f"{simulation_seed} {founders}".encode()
+    options = " ".join(map(str, simulation)).encode()
     mark = fingerprint(Path(__file__).read_bytes(), options, digits=64).encode()
     if any(_mark_of(file) != mark for file in (table, truth)):
-        for file, frame in zip((table, truth), simulate(simulation_seed, founders), strict=True):
+        for file, frame in zip((table, truth), simulate(*simulation), strict=True):
             _write(frame, file, mark)
     yield table
     if _mark_of(table) != mark:

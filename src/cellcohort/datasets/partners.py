@@ -20,8 +20,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from cellcohort.augment.features import draws
-from cellcohort.cells import CellTable, Name, names_of
-from cellcohort.datasets.positives import TICKS
+from cellcohort.cells import TICKS, CellTable, Name, names_of
 from cellcohort.messages import joined, whole_number
 
 MissingPartner = Literal["view", "leave_out"]

@@ -8,12 +8,11 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from cellcohort.cells import CellTable
+from cellcohort.cells import TICKS, CellTable
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.messages import several
 
 Positive = Literal["track_or_view", "track", "view"]
-TICKS = 1_000_000  # per hour, of the clock that tells times apart
 
 
 def check_positive(tau_hours: Sequence[float], positive: str) -> None:

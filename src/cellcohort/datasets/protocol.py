@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from cellcohort.cells import CellTable, Name, names_of
+from cellcohort.datasets.partners import PairRule, Partners
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from cellcohort.datasets.partners import PairRule, Partners
 
 
 class Views(Protocol):
@@ -46,8 +45,6 @@ class Paired:
     def partners(self) -> Partners | None:
         """What draws positives by the rule; None without one."""
         if self._partners is None and self.pair_rule is not None and self.pair_rule.chosen:
-            from cellcohort.datasets.partners import Partners  # here, since it is built on this module
-
             self._partners = Partners(self.cells, self.pair_rule)  # type: ignore[attr-defined]
         return self._partners
 

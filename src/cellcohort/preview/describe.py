@@ -11,6 +11,7 @@ from cellcohort.composition.meter import title_of
 from cellcohort.composition.metrics import label_texts
 from cellcohort.messages import listed, several
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
+from cellcohort.sampling.baselines.base import Baseline
 from cellcohort.sampling.protocol import Sampler
 
 __all__ = ["FEW", "asked_lines", "has_axis", "percent", "table_line", "title_of"]
@@ -63,6 +64,8 @@ def asked_lines(sampler: Sampler) -> Iterator[str]:
             )
         elif isinstance(axis, CapAxis):
             yield f"A batch holds at most {several(axis.most, 'cell')} of each {title_of(axis)}, if others are enough."
+    if isinstance(sampler, Baseline):
+        yield sampler.about
     if sampler.scope == "global" and sampler.world_size > 1:
         yield f"This holds for the batches of all {sampler.world_size} ranks of a step together (scope=global)."
 

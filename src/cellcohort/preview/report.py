@@ -34,6 +34,7 @@ from cellcohort.preview.survey import Survey
 from cellcohort.preview.tables import WIDTH, tables
 from cellcohort.sampling import BatchSampler, ShortfallWarning
 from cellcohort.sampling.axes.base import WindowAxis
+from cellcohort.sampling.baselines.base import Baseline
 from cellcohort.sampling.protocol import Sampler, in_chunks
 
 # the more it changes about a training, the earlier
@@ -105,7 +106,9 @@ def cover(sampler: Sampler) -> str:
     str
     """
     why = ""
-    if in_chunks(sampler):
+    if isinstance(sampler, Baseline):
+        why = "with a sampler of another library, which draws at random"
+    elif in_chunks(sampler):
         why = "where cells are read in chunks, since chunk windows leave rows unused"
     elif has_axis(sampler, WindowAxis):
         why = "with a time window, since focal times decide what is drawn"

@@ -155,9 +155,14 @@ def check(trainer: Any, module: Any, loader: Any) -> None:
     sampler = loader.batch_sampler
     gathers = getattr(module.objective, "gather", False) and trainer.world_size > 1
     if gathers and sampler.axes and sampler.scope == "rank":
+        from cellcohort.sampling.baselines.base import Baseline  # here, since the launch needs no sampler
+
+        remedy = "batch_sampler.scope=global lets them rule the union"
+        if isinstance(sampler, Baseline):
+            remedy = "with a sampler of another library only objective.gather=false keeps them apart"
         warnings.warn(
             "objective.gather=true takes negatives from all ranks, but with batch_sampler.scope=rank the axes rule "
-            "each rank's batch by itself; batch_sampler.scope=global lets them rule the union.",
+            f"each rank's batch by itself; {remedy}.",
             stacklevel=2,
         )
 

@@ -33,10 +33,23 @@ def check_kinds(config: DictConfig, only: Sequence[str] = ()) -> None:
         if OmegaConf.is_missing(config, key) or not isinstance(config.get(key), DictConfig):
             continue
         node = OmegaConf.to_container(config[key], resolve=True)
+        if extra := _not_taken(node, key):
+            raise ValueError(extra)
         for path, value, annotation in _annotated(node, key):
             if reason := _reason(value, annotation):
                 shown = "null" if value is None else repr(value)
                 raise ValueError(f"{path}={shown} is of the wrong kind: {reason}.")
+
+
+def _not_taken(node: Any, path: str) -> str:
+    """Tell which keys of a sampler of another library it does not take; empty where it takes all."""
+    target = str(node.get("_target_", ""))
+    if not target.startswith("cellcohort.sampling.baselines."):
+        return ""
+    parameters = inspect.signature(get_object(target)).parameters
+    extra = [key for key in node if not key.startswith("_") and key not in parameters]
+    rows = " It reads cell by cell: use reading=rows." if "chunk_size" in extra else ""
+    return f"{path}.{extra[0]} is no option of {target}, which has {', '.join(parameters)}.{rows}" if extra else ""
 
 
 def _annotated(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

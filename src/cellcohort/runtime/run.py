@@ -53,8 +53,27 @@ LIGHT = ("sampler", "batch_sampler", "split")  # options that are checked before
 SHORT = {"experiment_aware": "experiment", "track_capped": "track"}  # axes in the names of runs and strategies
 
 
-def strategy(axes: Mapping[str, Any]) -> str:
-    """Return the name of a sampling strategy: its axes in alphabetical order, or "random" if there is none."""
+BASELINES = "cellcohort.sampling.baselines."
+
+
+def strategy(axes: Mapping[str, Any], sampler: str = "") -> str:
+    """Return the name of a sampling strategy.
+
+    Parameters
+    ----------
+    axes : mapping
+        The axes, by name.
+    sampler : str
+        The class of the batch sampler, as ``_target_`` names it.
+
+    Returns
+    -------
+    str
+        The axes in alphabetical order, or "random" if there is none; for a sampler of another library the choice of
+        ``batch_sampler``.
+    """
+    if sampler.startswith(BASELINES):
+        return sampler.removeprefix(BASELINES).partition(".")[0]
     return "-".join(sorted(SHORT.get(name, name) for name in axes)) or "random"
 
 

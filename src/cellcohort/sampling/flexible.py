@@ -122,13 +122,15 @@ class FlexibleBatchSampler(BatchSampler):
         hours = next((name for name in HOURS if name in valid_anchors.columns), HOURS[0])
         cells = CellTable.from_frame(
             valid_anchors,
-            experiment="experiment" if "experiment" in _names(group) + _names(strata) else None,
-            condition="condition" if "condition" in _names(group) + _names(strata) else None,
+            experiment="experiment" if "experiment" in columns_of(group) + columns_of(strata) else None,
+            condition="condition" if "condition" in columns_of(group) + columns_of(strata) else None,
             hours=hours if temporal_enrichment else None,
         )
         axes: dict[str, Axis] = {}
         if group is not None:
-            weights = experiment_weights if group_weights is None else _by_label(group_weights, cells.column(group))
+            weights = (
+                experiment_weights if group_weights is None else weights_by_name(group_weights, cells.column(group))
+            )
             axes["experiment"] = ExperimentAware(leaky, weights, group)
         if strata is not None:
             axes["condition"] = ConditionBalanced(condition_ratio, strata)
@@ -140,11 +142,12 @@ class FlexibleBatchSampler(BatchSampler):
         super().__init__(cells, axes, batch_size, seed, rank, num_replicas, num_batches=num_batches)
 
 
-def _names(columns: str | Sequence[str] | None) -> list[str]:
+def columns_of(columns: str | Sequence[str] | None) -> list[str]:
+    """Return the names of columns that are given as one, several or None."""
     return [] if columns is None else [columns] if isinstance(columns, str) else list(columns)
 
 
-def _by_label(weights: Mapping[str, float], column: Column) -> dict[Hashable, float]:
+def weights_by_name(weights: Mapping[str, float], column: Column) -> dict[Hashable, float]:
     """Return the weight of every label of a column from weights by name, such as "plate1|GFP"; 0 for the others."""
     labels = {
         "|".join(map(str, label)) if isinstance(label, tuple) else str(label): label for label in column.present()

@@ -24,7 +24,7 @@ from cellcohort.messages import listed, several
 from cellcohort.runtime import signals
 from cellcohort.runtime.run import FINISHED, command, digest, set_aside
 
-NAMED_ANYWAY = ("sampler", "seed", "run_name")  # a run name tells them without being asked
+NAMED_ANYWAY = ("sampler", "batch_sampler", "seed", "run_name")  # a run name tells them without being asked
 LONGEST_VALUE, LONGEST_NAME = 40, 150  # characters; a file name has 255 bytes at most, and others are made of it
 
 

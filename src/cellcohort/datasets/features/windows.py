@@ -12,9 +12,9 @@ import torch
 from torch.utils.data import Dataset
 
 from cellcohort.augment.features import LIGHT, Augment, draws
-from cellcohort.cells import CellTable, checked_positions
+from cellcohort.cells import TICKS, CellTable, checked_positions
 from cellcohort.datasets.partners import PairRule, chosen
-from cellcohort.datasets.positives import TICKS, Clock, Positive, anchors, check_positive, rising_clock
+from cellcohort.datasets.positives import Clock, Positive, anchors, check_positive, rising_clock
 from cellcohort.datasets.protocol import Paired
 from cellcohort.messages import whole_number
 

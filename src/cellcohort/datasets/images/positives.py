@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from cellcohort.augment.features import draws
-from cellcohort.cells import CellTable
-from cellcohort.datasets.positives import TICKS, Clock, check_tau_hours
+from cellcohort.cells import TICKS, CellTable
+from cellcohort.datasets.positives import Clock, check_tau_hours
 
 Positive = Literal["lineage", "columns", "self"]
 

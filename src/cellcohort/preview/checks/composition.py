@@ -14,6 +14,7 @@ from cellcohort.preview.describe import has_axis, percent, title_of
 from cellcohort.preview.label_shares import LabelShares
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.axes.base import CapAxis, GroupAxis, ShareAxis, WindowAxis
+from cellcohort.sampling.baselines.base import Baseline
 from cellcohort.sampling.protocol import in_chunks
 
 REASONS = 6  # reasons that are listed
@@ -33,11 +34,21 @@ def shortfalls(survey: Survey) -> Iterator[Finding]:
     leaked, leak_asked = survey.numbers.get("leak/held"), survey.numbers.get("leak/asked")
     if leaked is not None and leak_asked is not None and survey.numbers["leak/shortfall"].any():
         lacking.append(f"leaked cells {percent(leaked.mean())} instead of {percent(leak_asked.mean())}")
+    if isinstance(survey.sampler, Baseline) and "window/held" in survey.numbers:
+        near, asked_near = survey.numbers["window/held"].mean(), survey.numbers["window/asked"].mean()
+        if near < asked_near:
+            lacking.append(f"cells in the time window {percent(near)} instead of {percent(asked_near)}")
     unreached = survey.sampler.unreached  # which `drift` reports
     reasons = tuple(reason for reason in survey.sampler.warnings if reason not in unreached)
     if not (lacking or reasons):
         return
     group = survey.group
+    if isinstance(survey.sampler, Baseline):
+        yield Finding(
+            f"This sampler gives less than is asked: batches are short of {'; '.join(lacking)}.",
+            "No action needed if that is what you compare; batch_sampler=default gives it where cells suffice.",
+        )
+        return
     if group is not None and np.count_nonzero(group.cells) == 1:
         change = f"There is one {group.title}: leave out the axis that builds batches around it."
     elif nested(survey.sampler):
@@ -83,7 +94,7 @@ def _labels_short(survey: Survey, shares: LabelShares) -> tuple[list[str], bool]
 
 def time_windows(survey: Survey) -> Iterator[Finding]:
     """Find focal times with too few cells inside or outside their time window."""
-    if "window/held" not in survey.numbers:
+    if "window/held" not in survey.numbers or isinstance(survey.sampler, Baseline):
         return
     held, asked = survey.numbers["window/held"], survey.numbers["window/asked"]
     short, focal = survey.numbers["window/shortfall"] > 0, survey.numbers["window/focal_hours"]
@@ -163,7 +174,7 @@ def low_coverage(survey: Survey) -> Iterator[Finding]:
         return
     if survey.epoch_steps < len(sampler):
         change = "Raise trainer.limit_train_batches or trainer.max_epochs: each epoch draws other cells."
-    elif has_axis(sampler, WindowAxis) or in_chunks(sampler):
+    elif isinstance(sampler, Baseline) or has_axis(sampler, WindowAxis) or in_chunks(sampler):
         change = f"Set batch_sampler.num_batches above {len(sampler)}, or raise trainer.max_epochs."
     else:
         change = "Set batch_sampler.num_batches=cover (see its cost below), or raise trainer.max_epochs."

@@ -1,0 +1,1 @@
+"""Samplers of other libraries, each where a :class:`~cellcohort.sampling.BatchSampler` stands, to compare with it."""
