@@ -10,7 +10,8 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, override
 
 import lightning
@@ -19,10 +20,12 @@ import torch
 from hydra.utils import instantiate
 from torch import Tensor, nn
 
-from cellcohort.cells import CellTable
+from cellcohort.cells import CellTable, Name
 from cellcohort.datasets.partners import pushed_apart
 from cellcohort.datasets.protocol import Views
 from cellcohort.messages import listed, several, whole_number
+from cellcohort.models import experiments
+from cellcohort.models._normalisation import experiment_norms
 from cellcohort.runtime.checkpoints import read_checkpoint
 from cellcohort.runtime.distributed import check_place
 from cellcohort.runtime.stored_config import check_targets
@@ -144,10 +147,12 @@ class ContrastiveModule(lightning.LightningModule):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(whole_number("seed", seed, 0))
             self.encoder: nn.Module = instantiate(model, shape=self.shape)
-            embedding = self.encoder(torch.zeros(1, *self.shape)).shape[1]
+            embedding = _embedding_length(self.encoder, self.shape)
             self.head = nn.Sequential(nn.Linear(embedding, embedding), nn.GELU(), nn.Linear(embedding, projection))
         self.objective: nn.Module = instantiate(objective)
-        self._codes: tuple[CellTable, np.ndarray] | None = None  # labels that the objective needs, of the last table
+        self._by_experiment = bool(experiment_norms(self.encoder))
+        self._pooled: float | None = None  # share of the last batch whose experiments have too few cells
+        self._codes: dict[str, tuple[CellTable, np.ndarray]] = {}  # by columns, of the last table
         self.register_buffer("mean", torch.zeros(self.shape[0]))
         self.register_buffer("std", torch.ones(self.shape[0]))
 
@@ -236,6 +241,8 @@ class ContrastiveModule(lightning.LightningModule):
         self.log("train/learning_rate", self._learning_rate_now(), batch_size=len(batch["anchor"]))
         for name, value in getattr(self.objective, "measured", {}).items():
             self.log(f"train/{name}", value, batch_size=len(batch["anchor"]))
+        if self._pooled is not None:
+            self.log("train/pooled_statistics", self._pooled, batch_size=len(batch["anchor"]))
         if "second_views" in batch["meta"]:  # how many anchors had to be their own positive
             share = batch["meta"]["second_views"] / len(batch["anchor"])
             self.log("train/second_views", share, batch_size=len(batch["anchor"]))
@@ -274,7 +281,8 @@ class ContrastiveModule(lightning.LightningModule):
         return {**batch, **made}
 
     def _loss(self, batch: Mapping[str, Any], stage: str) -> Tensor:
-        anchors, positives = self.head(self(torch.cat([batch["anchor"], batch["positive"]]))).chunk(2)
+        with self._experiments(batch["meta"], stage):
+            anchors, positives = self.head(self(torch.cat([batch["anchor"], batch["positive"]]))).chunk(2)
         labels = self._labels(batch["meta"], stage, anchors.device)
         loss = self.objective(anchors, positives, *([] if labels is None else [labels]))
         if not bool(loss.isfinite()):
@@ -291,14 +299,36 @@ class ContrastiveModule(lightning.LightningModule):
             return None
         if cells is None:
             raise ValueError(f"the objective needs the labels of {columns}; train with a loader made by make_loader.")
-        if self._codes is None or self._codes[0] is not cells:
-            try:
-                codes = np.stack([cells.column(name).codes.astype(np.int64) for name in columns])
-            except ValueError as error:
-                raise ValueError(f"a column of the objective (objective.exclude, objective.same): {error}") from error
-            self._codes = cells, codes
+        try:
+            return self._coded(columns, cells, meta).to(device)
+        except ValueError as error:
+            raise ValueError(f"a column of the objective (objective.exclude, objective.same): {error}") from error
+
+    @contextmanager
+    def _experiments(self, meta: Mapping[str, Any], stage: str) -> Iterator[None]:
+        """Tell the encoder the experiment of each anchor and positive, where it normalises by experiment."""
+        if not self._by_experiment:
+            yield
+            return
+        cells = self._cells(stage)
+        if cells is None or not cells.has("experiment"):
+            raise ValueError(
+                "model.norm=experiment needs the experiment of each cell, and "
+                + ("no loader names them" if cells is None else "the table has none")
+                + "; name its column with data.columns.experiment, train with a loader made by make_loader, or use "
+                "model.norm=batch."
+            )
+        with experiments(self._coded(["experiment"], cells, meta).flatten()) as self._pooled:
+            yield
+
+    def _coded(self, columns: Sequence[Name], cells: CellTable, meta: Mapping[str, Any]) -> Tensor:
+        """Labels of anchors and positives as int64 (n_columns, 2, batch)."""
+        key = repr(columns)
+        if key not in self._codes or self._codes[key][0] is not cells:
+            codes = np.stack([cells.column(name).codes.astype(np.int64) for name in columns])
+            self._codes[key] = cells, codes
         both = torch.stack([meta["position"], meta.get("partner", meta["position"])])
-        return torch.from_numpy(self._codes[1])[:, both].to(device)
+        return torch.from_numpy(self._codes[key][1])[:, both]
 
     def _cells(self, stage: str) -> CellTable | None:
         """Give the cells that a stage draws its batches from, where a trainer is attached."""
@@ -311,3 +341,13 @@ class ContrastiveModule(lightning.LightningModule):
     def _learning_rate_now(self) -> float:
         optimizer = self.optimizers()
         return float(optimizer.param_groups[0]["lr"])  # type: ignore[union-attr]
+
+
+def _embedding_length(encoder: nn.Module, shape: Sequence[int]) -> int:
+    """Length of the embedding of an input, from which running statistics learn nothing."""
+    modes = [(module, module.training) for module in encoder.modules()]
+    with torch.no_grad(), experiments([0]):
+        length: int = encoder.eval()(torch.zeros(1, *shape)).shape[1]
+    for module, training in modes:
+        module.training = training
+    return length

@@ -193,6 +193,7 @@ def test_positives_by_columns_are_other_cells_of_the_same_labels_and_part(load: 
         meta = part.__getitems__(np.arange(len(part)))["meta"]
         rows, other = meta["row"].numpy(), meta["positive_row"].numpy()
         assert (rows != other).all() and set(other) <= set(part._rows.numpy())
+        assert (part._rows.numpy()[meta["partner"].numpy()] == other).all()
         assert (frame[names].iloc[rows].to_numpy() == frame[names].iloc[other].to_numpy()).all()
         assert meta["tau_hours"].isnan().all()
 

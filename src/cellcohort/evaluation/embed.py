@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from math import prod
 
 import numpy as np
 import torch
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.protocol import Samples
+from cellcohort.models import experiments
+from cellcohort.models._normalisation import fixed_statistics, has_statistics
 from cellcohort.module import ContrastiveModule
+from cellcohort.sampling.rng import key_of, uniform
 
 Represent = Callable[[Tensor], Tensor]
 BLOCK = 2**21  # numbers that are read at once; what a network makes of them is many times more
 GRID = 8  # places along Y and X that are left of an image
 MOST = 256  # numbers of a cell that are taken as they are
 COMPONENTS = 64
+MOST_OF_EXPERIMENT = 2048  # cells of an experiment that its means and variances are taken of, where a model needs them
 
 
 def represented(
@@ -41,12 +46,13 @@ def represented(
     -------
     dict of str to numpy.ndarray of float32, shape (n, dim)
     """
-    size = max(1, min(8192, BLOCK // prod(samples.shape)))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in by}
-    for start in tqdm(range(0, len(positions), size), f"embedding: {', '.join(by)}", unit="block", leave=False):
-        inputs = torch.from_numpy(samples.recorded(positions[start : start + size])).to(device)
-        for name, represent in by.items():
-            parts[name].append(_computed(represent, inputs))
+    with statistics_by_experiment(by.values(), samples, device):
+        for some in tqdm(_blocks(positions, samples), f"embedding: {', '.join(by)}", unit="block", leave=False):
+            inputs = torch.from_numpy(samples.recorded(some)).to(device)
+            with _told(samples, some):
+                for name, represent in by.items():
+                    parts[name].append(_computed(represent, inputs))
     return {name: np.concatenate(blocks) for name, blocks in parts.items()}
 
 
@@ -62,15 +68,61 @@ def represented_pairs(
     """
     size = max(1, min(1024, BLOCK // prod(samples.shape)))
     parts: dict[str, list[list[np.ndarray]]] = {name: [[], []] for name in by}
-    for number, start in enumerate(range(0, len(positions), size)):
-        batch = samples.__getitems__(positions[start : start + size].tolist())
-        for side, key in enumerate(("anchor", "positive")):
-            inputs = batch[key].to(device)
-            if samples.views is not None:
-                inputs = samples.views(inputs, (seed, 0, number, 0, side + 1))
-            for name, represent in by.items():
-                parts[name][side].append(_computed(represent, inputs))
+    with statistics_by_experiment(by.values(), samples, device):
+        for number, start in enumerate(range(0, len(positions), size)):
+            some = positions[start : start + size]
+            batch = samples.__getitems__(some.tolist())
+            for side, key in enumerate(("anchor", "positive")):
+                inputs = batch[key].to(device)
+                if samples.views is not None:
+                    inputs = samples.views(inputs, (seed, 0, number, 0, side + 1))
+                with _told(samples, batch["meta"].get("partner", some) if side else some):
+                    for name, represent in by.items():
+                        parts[name][side].append(_computed(represent, inputs))
     return {name: (np.concatenate(sides[0]), np.concatenate(sides[1])) for name, sides in parts.items()}
+
+
+@contextmanager
+def statistics_by_experiment(by: Iterable[Represent], samples: Samples, device: torch.device) -> Iterator[None]:
+    """Fix the statistics of networks that normalise by experiment, while the context lasts.
+
+    They are taken of up to 2048 cells of each experiment, as recorded, of all cells that `samples` are a part of:
+    an embedding then depends on no other cell that is embedded with it. Without such networks nothing is read.
+
+    Parameters
+    ----------
+    by : iterable of callable
+        Networks in evaluation mode, among other ways of representing cells.
+    samples : Samples
+    device : torch.device
+        Where the networks are.
+
+    Raises
+    ------
+    ValueError
+        The cells have no experiment.
+    """
+    modules = [one for one in by if isinstance(one, nn.Module) and not has_statistics(one)]
+    if not modules:
+        yield
+        return
+    every = samples.every_cell()
+    column = every.cells.column("experiment")
+    draws = uniform(key_of(0, 3), np.arange(len(every), dtype=np.uint64))
+    order = np.lexsort((draws, column.codes))
+    counts = column.counts()
+    place = np.empty(len(every), np.int64)  # of a cell among those of its experiment
+    place[order] = np.arange(len(every)) - np.repeat(np.cumsum(counts) - counts, counts)
+    chosen = np.flatnonzero(place < MOST_OF_EXPERIMENT)
+
+    def blocks() -> Iterator[tuple[Tensor, np.ndarray]]:
+        for some in tqdm(_blocks(chosen, every), "statistics by experiment", unit="block", leave=False):
+            yield torch.from_numpy(every.recorded(some)).to(device), column.codes[some]
+
+    with ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(fixed_statistics(module, column.labels, blocks))
+        yield
 
 
 def untrained(module: ContrastiveModule) -> ContrastiveModule:
@@ -119,6 +171,23 @@ class Features:
         """Features (n, dim) made ready."""
         scaled = self._scaler.transform(features)
         return scaled if self._pca is None else self._pca.transform(scaled)
+
+
+def _blocks(positions: np.ndarray, samples: Samples) -> list[np.ndarray]:
+    """Cut positions into those that are read at once."""
+    size = max(1, min(8192, BLOCK // prod(samples.shape)))
+    return [positions[start : start + size] for start in range(0, len(positions), size)]
+
+
+@contextmanager
+def _told(samples: Samples, positions: np.ndarray | Tensor) -> Iterator[None]:
+    """Tell networks the experiments of some cells, if cells have one."""
+    if not samples.cells.has("experiment"):
+        yield
+        return
+    column = samples.cells.column("experiment")
+    with experiments(column.codes[np.asarray(positions)], column.labels):
+        yield
 
 
 def _computed(represent: Represent, inputs: Tensor) -> np.ndarray:

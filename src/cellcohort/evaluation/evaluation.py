@@ -13,7 +13,15 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.protocol import Samples
 from cellcohort.datasets.stored.cells import StoredCells
-from cellcohort.evaluation.embed import Features, Represent, flattened, represented, represented_pairs, untrained
+from cellcohort.evaluation.embed import (
+    Features,
+    Represent,
+    flattened,
+    represented,
+    represented_pairs,
+    statistics_by_experiment,
+    untrained,
+)
 from cellcohort.evaluation.geometry import geometry_scores
 from cellcohort.evaluation.mixing import ilisi_scores, mmd_scores
 from cellcohort.evaluation.probes import condition_scores, experiment_scores, hours_scores
@@ -89,12 +97,13 @@ class Evaluation:
 
         home, mode, fresh = module.device, module.training, untrained(module)
         encoders: dict[str, Represent] = {"model": module.to(device).eval(), "untrained": fresh.to(device).eval()}
+        read = np.sort(chosen.rows)  # in the order of the table, as stores are read fastest
+        others: dict[str, Represent] = {"untrained": encoders["untrained"], "features": flattened}
         try:
-            embedding = represented(every, np.arange(len(every)), {"model": module}, device)["model"]
-            read = np.sort(chosen.rows)  # in the order of the table, as stores are read fastest
-            others: dict[str, Represent] = {"untrained": encoders["untrained"], "features": flattened}
-            vectors = represented(every, read, others, device)
-            pairs = represented_pairs(validation, positives, {**encoders, "features": flattened}, device, self.seed)
+            with statistics_by_experiment(encoders.values(), every, device):
+                embedding = represented(every, np.arange(len(every)), {"model": module}, device)["model"]
+                vectors = represented(every, read, others, device)
+                pairs = represented_pairs(validation, positives, {**encoders, "features": flattened}, device, self.seed)
         finally:
             module.to(home).train(mode)
         if bad := int((~np.isfinite(embedding)).any(axis=1).sum()):

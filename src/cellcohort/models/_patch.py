@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from cellcohort.models._normalisation import normalisation
+
 
 def checked_patch(encoder: str, shape: Sequence[int], **sizes: int) -> tuple[int, int, int, int]:
     """Return the shape of a patch: channels, slices, height and width.
@@ -29,13 +31,10 @@ def checked_patch(encoder: str, shape: Sequence[int], **sizes: int) -> tuple[int
     return channels, slices, height, width
 
 
-def convolutions(kind: type[Any], of_input: int, channels: int, layers: int, stride: Any) -> list[nn.Module]:
-    """Convolutions of one kind over three pixels, each with twice the channels of the one before.
-
-    Channels are normalised within one patch (GroupNorm with one group), never over the batch.
-    """
-    widths = [of_input] + [channels * 2**i for i in range(layers)]
+def convolutions(kind: type[Any], widths: Sequence[int], stride: Any, norm: str) -> list[nn.Module]:
+    """Convolutions of one kind over three pixels, from each number of channels to the next, normalised by `norm`."""
+    axes = 2 if kind is nn.Conv2d else 3
     return [
-        nn.Sequential(kind(i, o, 3, stride=stride, padding=1), nn.GroupNorm(1, o), nn.GELU())
+        nn.Sequential(kind(i, o, 3, stride=stride, padding=1), normalisation(norm, o, axes), nn.GELU())
         for i, o in pairwise(widths)
     ]

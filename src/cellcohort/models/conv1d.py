@@ -7,11 +7,13 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from cellcohort.models._normalisation import Norm, normalisation, of_inputs
+
 
 class Conv1d(nn.Sequential):
     """Encode a window of features by convolutions over its frames.
 
-    Channels are normalised within one window (GroupNorm with one group), never over the batch,
+    By default channels are normalised within one window (GroupNorm with one group), never over the batch,
     so that the embedding of a cell does not depend on which other cells are in its batch.
 
     Parameters
@@ -26,15 +28,28 @@ class Conv1d(nn.Sequential):
         Number of convolutions; 0 makes the encoder linear.
     kernel : int
         Frames that one convolution looks at; odd, so that the window keeps its length.
+    norm : {"batch", "experiment", "layer", "group", "instance", "none"}
+        What the channels of each convolution are normalised over: "layer", all channels and frames of one cell;
+        "group", eight groups of channels of one cell, each by itself; "instance", each channel of one cell; "batch",
+        each channel over the batch; "experiment", over the cells of the batch that are of the same experiment
+        (:class:`~cellcohort.models.ExperimentNorm`). The last two normalise the inputs too, and then the embedding
+        of a cell depends on the other cells.
 
     Raises
     ------
     ValueError
-        `shape` is not that of a window, a size is below 1, `layers` below 0, or `kernel` even.
+        `shape` is not that of a window, a size is below 1, `layers` below 0, `kernel` even, or `norm` no
+        choice.
     """
 
     def __init__(
-        self, shape: Sequence[int], embedding: int = 64, channels: int = 64, layers: int = 3, kernel: int = 3
+        self,
+        shape: Sequence[int],
+        embedding: int = 64,
+        channels: int = 64,
+        layers: int = 3,
+        kernel: int = 3,
+        norm: Norm = "layer",
     ) -> None:
         if len(shape) != 2:
             raise ValueError(f"Conv1d reads windows (features, frames), not inputs of shape={tuple(shape)}; use MLP.")
@@ -48,10 +63,11 @@ class Conv1d(nn.Sequential):
             raise ValueError(f"kernel={kernel} is even, so windows would change their length; use {kernel + 1}.")
         widths = [features] + [channels] * layers
         blocks = [
-            nn.Sequential(nn.Conv1d(i, o, kernel, padding=kernel // 2), nn.GroupNorm(1, o), nn.GELU())
+            nn.Sequential(nn.Conv1d(i, o, kernel, padding=kernel // 2), normalisation(norm, o, 1), nn.GELU())
             for i, o in pairwise(widths)
         ]
-        super().__init__(*blocks, nn.Flatten(), nn.Linear(widths[-1] * frames, embedding))
+        embedded = (nn.Flatten(), nn.Linear(widths[-1] * frames, embedding))
+        super().__init__(*of_inputs(norm, features, 1), *blocks, *embedded)
 
     def forward(self, windows: Tensor) -> Tensor:
         """Embed standardised samples.

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from cellcohort.models._normalisation import Norm, of_inputs
 from cellcohort.models._patch import checked_patch, convolutions
 
 
 class Conv2d(nn.Sequential):
     """Encode a patch by convolutions over its plane, each of which halves it; slices count as channels.
 
-    The mean over what is left of the plane becomes the embedding, so patches may have any size. Channels
-    are normalised within one patch (GroupNorm with one group), never over the batch, so that the embedding
-    of a cell does not depend on which other cells are in its batch or on its rank.
+    The mean over what is left of the plane becomes the embedding, so patches may have any size. By default
+    channels are normalised within one patch (GroupNorm with one group), never over the batch, so that the
+    embedding of a cell does not depend on which other cells are in its batch or on its rank.
 
     Parameters
     ----------
@@ -26,17 +27,26 @@ class Conv2d(nn.Sequential):
         Channels of the first convolution; each further one has twice as many.
     layers : int
         Number of convolutions, at least 1.
+    norm : {"batch", "experiment", "layer", "group", "instance", "none"}
+        What the channels of each convolution are normalised over: "layer", all channels and pixels of one cell;
+        "group", eight groups of channels of one cell, each by itself; "instance", each channel of one cell; "batch",
+        each channel over the batch; "experiment", over the cells of the batch that are of the same experiment
+        (:class:`~cellcohort.models.ExperimentNorm`). The last two normalise the inputs too, and then the embedding
+        of a cell depends on the other cells.
 
     Raises
     ------
     ValueError
-        `shape` is not that of a patch, or a size is below 1.
+        `shape` is not that of a patch, a size is below 1, or `norm` no choice.
     """
 
-    def __init__(self, shape: Sequence[int], embedding: int = 64, channels: int = 16, layers: int = 4) -> None:
+    def __init__(
+        self, shape: Sequence[int], embedding: int = 64, channels: int = 16, layers: int = 4, norm: Norm = "layer"
+    ) -> None:
         of_image, slices, *_ = checked_patch("Conv2d", shape, embedding=embedding, channels=channels, layers=layers)
-        blocks = convolutions(nn.Conv2d, of_image * slices, channels, layers, stride=2)
-        pooled = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels * 2 ** (layers - 1), embedding))
+        widths = [of_image * slices, *(channels * 2**i for i in range(layers))]
+        blocks = [*of_inputs(norm, widths[0], 2), *convolutions(nn.Conv2d, widths, 2, norm)]
+        pooled = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], embedding))
         super().__init__(nn.Flatten(1, 2), *blocks, *pooled)
 
     def forward(self, patches: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from cellcohort.models._normalisation import Norm, of_inputs
 from cellcohort.models._patch import checked_patch, convolutions
 
 
@@ -26,17 +27,22 @@ class Conv3d(nn.Sequential):
         Channels of the first convolution; each further one has twice as many.
     layers : int
         Number of convolutions, at least 1.
+    norm : {"batch", "experiment", "layer", "group", "instance", "none"}
+        As for :class:`~cellcohort.models.conv2d.Conv2d`.
 
     Raises
     ------
     ValueError
-        `shape` is not that of a patch, or a size is below 1.
+        `shape` is not that of a patch, a size is below 1, or `norm` no choice.
     """
 
-    def __init__(self, shape: Sequence[int], embedding: int = 64, channels: int = 16, layers: int = 4) -> None:
+    def __init__(
+        self, shape: Sequence[int], embedding: int = 64, channels: int = 16, layers: int = 4, norm: Norm = "layer"
+    ) -> None:
         of_image, *_ = checked_patch("Conv3d", shape, embedding=embedding, channels=channels, layers=layers)
-        blocks = convolutions(nn.Conv3d, of_image, channels, layers, stride=(1, 2, 2))
-        pooled = (nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(channels * 2 ** (layers - 1), embedding))
+        widths = [of_image, *(channels * 2**i for i in range(layers))]
+        blocks = [*of_inputs(norm, widths[0], 3), *convolutions(nn.Conv3d, widths, (1, 2, 2), norm)]
+        pooled = (nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(widths[-1], embedding))
         super().__init__(*blocks, *pooled)
 
     def forward(self, patches: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from cellcohort.models._normalisation import GROUPS, Norm, of_inputs, replace_batch_norms
 from cellcohort.models._patch import checked_patch
 
 
@@ -14,7 +15,7 @@ class ResNet(nn.Module):
 
     MONAI's `norm` does not reach the residual blocks (1.6), which keep batch statistics: with these, an
     embedding depends on the other cells of the batch, which a contrastive loss can exploit, and on each
-    rank's share of it under DDP. So every batch normalisation is replaced by GroupNorm over a
+    rank's share of it under DDP. So by default every batch normalisation is replaced by GroupNorm over a
     patch of its own (Wu and He, "Group normalization", ECCV 2018); nothing needs synchronising then.
 
     Parameters
@@ -28,23 +29,35 @@ class ResNet(nn.Module):
     blocks : int
         Residual blocks in each stage: 1 makes a ResNet-10, 2 a ResNet-18.
     groups : int
-        Into which the channels of a layer are divided to be normalised, where they can be; else all are one.
+        Into which ``norm="group"`` divides the channels of a layer, where it can; else all are one.
+    norm : {"batch", "experiment", "layer", "group", "instance", "none"}
+        As for :class:`~cellcohort.models.conv2d.Conv2d`.
 
     Raises
     ------
     ValueError
-        `shape` is not that of a patch, or a size is below 1.
+        `shape` is not that of a patch, a size is below 1, `norm` no choice, or `groups` given where nothing
+        is divided.
     """
 
     def __init__(
-        self, shape: Sequence[int], embedding: int = 64, channels: int = 32, blocks: int = 1, groups: int = 8
+        self,
+        shape: Sequence[int],
+        embedding: int = 64,
+        channels: int = 32,
+        blocks: int = 1,
+        groups: int = GROUPS,
+        norm: Norm = "group",
     ) -> None:
         from monai.networks.nets import ResNet as MonaiResNet  # here, so that other encoders do not wait for it
 
         super().__init__()
         sizes = {"embedding": embedding, "channels": channels, "blocks": blocks, "groups": groups}
         of_image, slices, *_ = checked_patch("ResNet", shape, **sizes)
+        if norm != "group" and groups != GROUPS:
+            raise ValueError(f"groups={groups} is for norm='group', not norm={norm!r}; leave one of them out.")
         self.flat = slices == 1
+        self.inputs = nn.Sequential(*of_inputs(norm, of_image, 2 if self.flat else 3))
         self.network = MonaiResNet(
             "basic",
             layers=[blocks] * 4,
@@ -53,7 +66,8 @@ class ResNet(nn.Module):
             n_input_channels=of_image,
             num_classes=embedding,
         )
-        _normalise_each_patch(self.network, groups)
+        if norm != "batch":
+            replace_batch_norms(self.network, norm, groups)
 
     def forward(self, patches: Tensor) -> Tensor:
         """Embed standardised samples.
@@ -67,15 +81,4 @@ class ResNet(nn.Module):
         -------
         torch.Tensor of float, shape (batch, embedding)
         """
-        return self.network(patches.squeeze(2) if self.flat else patches)
-
-
-def _normalise_each_patch(module: nn.Module, groups: int) -> None:
-    """Put GroupNorm in the place of every batch normalisation."""
-    for name, child in module.named_children():
-        if isinstance(child, nn.modules.batchnorm._BatchNorm):
-            n = child.num_features
-            divides = n % groups == 0 and n > groups  # one channel alone has no spread where it is one pixel
-            setattr(module, name, nn.GroupNorm(groups if divides else 1, n))
-        else:
-            _normalise_each_patch(child, groups)
+        return self.network(self.inputs(patches.squeeze(2) if self.flat else patches))

@@ -201,7 +201,7 @@ class Patches(Paired, Dataset[dict[str, Any]]):
             "anchor" and "positive", float32 (n, n_channels, n_slices, n_lines, n_columns); "meta", a dict of
             "position" (int64 (n,)), "epoch", "step" (int), "row" and "positive_row" (int64 (n,), rows of
             the whole table) and "tau_hours" (float32 (n,), NaN where the positive is of no later time of the lineage);
-            where a rule pairs cells, also "partner" (int64 (n,)), the position of the positive.
+            where a rule or columns pair cells, also "partner" (int64 (n,)), the position of the positive.
 
         Raises
         ------
@@ -214,24 +214,26 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         position = checked_positions(positions, len(self))
         rows = self._rows.numpy()[position]
         meta: dict[str, Any] = {"position": torch.from_numpy(position), "epoch": epoch, "step": step}
-        if self.partners is None:
-            later, tau = self._positives(position, rows, epoch)
-        else:
+        if self.partners is not None:
             partner = self.partners.draw(position, rows, epoch)
             later, tau = self._rows.numpy()[partner], torch.from_numpy(self.partners.hours_between(position, partner))
             meta["partner"] = torch.from_numpy(partner)
+        elif self._equals is not None:
+            partner = self._equals.draw(position, rows, (self.seed, epoch, 0))
+            later, tau = self._rows.numpy()[partner], torch.full((len(rows),), float("nan"))
+            meta["partner"] = torch.from_numpy(partner)
+        else:
+            later, tau = self._positives(rows, epoch)
         both = torch.from_numpy(self._patches(np.concatenate([rows, later])))
         meta |= {"row": torch.from_numpy(rows), "positive_row": torch.from_numpy(later), "tau_hours": tau}
         return {"anchor": both[: len(rows)], "positive": both[len(rows) :], "meta": meta}
 
-    def _positives(self, position: np.ndarray, rows: np.ndarray, epoch: int) -> tuple[np.ndarray, torch.Tensor]:
-        """Return the row of each positive, and the hours to it."""
-        key, tau = (self.seed, epoch, 0), np.full(len(rows), np.nan, np.float32)
-        if self._equals is not None:
-            return self._rows.numpy()[self._equals.draw(position, rows, key)], torch.from_numpy(tau)
+    def _positives(self, rows: np.ndarray, epoch: int) -> tuple[np.ndarray, torch.Tensor]:
+        """Return the row of each positive of the lineage, or the row itself, and the hours to it."""
+        tau = np.full(len(rows), np.nan, np.float32)
         if self.positive == "self" or self._lineages is None:
             return rows, torch.from_numpy(tau)
-        later = self._lineages.draw(rows, key)
+        later = self._lineages.draw(rows, (self.seed, epoch, 0))
         tau = np.where(later == rows, np.nan, self._lineages.hours_between(rows, later))
         return later, torch.from_numpy(tau.astype(np.float32))
 
