@@ -18,6 +18,7 @@ from cellcohort.comparison import (
     arms_of,
     compare,
     continued,
+    counted,
     coverage_of_intervals,
     maps,
     markdown,
@@ -35,7 +36,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directories", nargs="+", type=Path, help="sweep directories, or run directories")
     parser.add_argument("--reference", default=REFERENCE, help="strategy that the others are compared with")
-    parser.add_argument("--scores", nargs="+", help="the scores that count; fewer make stronger tests")
+    parser.add_argument(
+        "--scores",
+        nargs="+",
+        help="the scores that count; fewer make stronger tests (default: those of evaluation.scores; all: every score)",
+    )
     parser.add_argument(
         "--allow-different", action="store_true", help="take runs of different data or budget, and say so"
     )
@@ -46,12 +51,15 @@ def main() -> None:
     for run in left_out:
         print(f"left out: {run.directory}: {run.reason}", file=sys.stderr)
     arms = arms_of(runs, options.allow_different)
-    table = compare(arms, options.reference, options.scores)
+    named = counted(runs) if options.scores is None else []
+    table = compare(arms, options.reference, None if options.scores == ["all"] else options.scores or named or None)
 
     place = options.directories[0] / "comparison"
     place.mkdir(exist_ok=True)
     table.to_csv(place / "scores.csv", index=False)
+    before = f"The scores that count were named before training: {', '.join(named)}. --scores all shows every score."
     said = [*remarks(table, options.reference, left_out), coverage_of_intervals(runs), *continued(runs)]
+    said = [before, *said] if named else said
     (place / "scores.md").write_text(markdown(table, options.reference, said), encoding="utf-8")
     with_umap = not options.no_umap and maps.has_umap()
     slow = ", UMAP among them, which takes longest (--no-umap leaves it out)" if with_umap else ""

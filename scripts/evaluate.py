@@ -32,6 +32,7 @@ def main(config: DictConfig) -> None:
 
     evaluation = instantiate(config.evaluation)
     run = load_run(config.run, config.checkpoint, config.packages)
+    evaluation.check(run.training.cells)
     results = evaluation(run.module, run.training, run.validation)
     results.write(config.run, config.checkpoint)
     print(results.text())

@@ -38,6 +38,8 @@ def main(config: DictConfig) -> None:
         trainer = instantiate(config.trainer, logger=run.loggers(), callbacks=run.callbacks(sampler))
         launch.check(trainer, module, loader)
         evaluation = instantiate(config.evaluation)  # here, so that a wrong option is told before training
+        if evaluation:
+            evaluation.check(training.cells)
         trainer.fit(module, loader, validation_loader, ckpt_path=config.resume)
 
         # evaluation: what the embedding tells of held-out cells

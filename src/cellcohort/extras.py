@@ -13,7 +13,7 @@ LIBRARIES = {
     "images": ("cachetools", "google_crc32c", "iohub", "omegaconf", "torch", "tqdm", "zarr"),
     "stores": ("anndata", "annbatch", "dask", "h5py", "torch", "zarr"),
     "baselines": ("annbatch", "concord", "pytorch_metric_learning", "torch", "viscy_data"),
-    "evaluate": ("jinja2", "matplotlib", "scib_metrics", "sklearn", "statsmodels", "torch"),
+    "evaluate": ("copairs", "jinja2", "matplotlib", "scib_metrics", "sklearn", "statsmodels", "torch"),
 }
 
 

@@ -319,12 +319,13 @@ def test_samplers_of_other_libraries_are_compared_with_ours_and_told_apart_by_th
 def test_scores_made_in_training_or_afterwards_are_alike_if_made_in_the_same_way(tmp_path: Path) -> None:
     def in_training(config: dict[str, Any]) -> None:
         config["evaluation"] = {"_target_": "cellcohort.evaluation.Evaluation", "max_cells": 50, "seed": 0}
+        config["evaluation"] |= {"_convert_": "all", "replicates": {"_target_": "cellcohort.evaluation.Replicates"}}
 
     how = {"evaluation.max_cells": 50, "evaluation.seed": 0, "evaluation.checkpoint": "last"}
     make_run(tmp_path / "a", AXES["random"], 0, EFFECTS["random"], change=in_training)
     make_run(tmp_path / "b", AXES["random"], 1, EFFECTS["random"], how=how)
     (arm,) = arms_of(read_runs([tmp_path])[0])
-    assert sorted(arm.runs) == [(0, 0), (1, 0)] and arm.name == "random"
+    assert sorted(arm.runs) == [(0, 0, -1), (1, 0, -1)] and arm.name == "random"
 
 
 @pytest.mark.parametrize("scored", ["last", "best"])
@@ -398,9 +399,9 @@ def test_runs_are_paired_by_seed_and_split(tmp_path: Path) -> None:
     runs, _ = read_runs([tmp_path / "one", tmp_path / "other"])
     table = models(compare(arms_of(runs)))
     assert (table["n"] == 6).all() and set(table["pairs"]) == {0, 6}
-    value = {(run.strategy, run.seeds): run.scores.loc[0, "value"] for run in runs}
+    value = {(run.strategy, run.pairing): run.scores.loc[0, "value"] for run in runs}
     row = table[(table["score"] == "probe") & (table["strategy"] == "experiment")].iloc[0]
-    seeds = [(seed, split) for seed in range(3) for split in range(2)]
+    seeds = [(seed, split, -1) for seed in range(3) for split in range(2)]
     pairs = [[value[name, each] for each in seeds] for name in ("experiment", "random")]
     assert row["p"] == pytest.approx(stats.ttest_rel(*pairs).pvalue)
     assert "2 splits of the cells together" in coverage_of_intervals(runs)

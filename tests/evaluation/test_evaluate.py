@@ -25,6 +25,7 @@ from cellcohort.datasets.features.windows import TrackWindows
 from cellcohort.datasets.split import split
 from cellcohort.evaluation import Evaluation, Results, load_run, read_scores
 from cellcohort.evaluation.embed import Features
+from cellcohort.evaluation.evaluation import NEED_MECHANISM
 from cellcohort.evaluation.score import Score
 from cellcohort.evaluation.scores_file import MEANINGS, how_scored
 from cellcohort.evaluation.selection import training_part
@@ -33,6 +34,11 @@ from launches import torchrun
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
 FEW = ("evaluation.max_cells=600", "evaluation.permutations=19")
+COLUMNS_OF = {
+    **{"replicates.pos_sameby": "condition", "replicates.pos_diffby": "", "replicates.neg_sameby": ""},
+    **{"replicates.neg_diffby": "condition", "treatments.compound": "condition", "treatments.treatment": "condition"},
+    **{"treatments.batch": "experiment", "treatments.cells": "all"},
+}
 Train = Callable[..., Path]
 Evaluate = Callable[..., str]
 
@@ -76,16 +82,20 @@ def test_the_end_of_training_leaves_scores_and_the_embedding_of_every_cell(train
     scores = pd.read_csv(trained / "scores.csv")
     assert list(scores.columns) == [
         *("representation", "score", "value", "low", "high", "higher_is_better", "n", "note"),
-        *("evaluation.checkpoint", "evaluation.max_cells", "evaluation.permutations", "evaluation.seed", "digest"),
+        *("evaluation.checkpoint", "evaluation.max_cells", "evaluation.permutations", "evaluation.seed"),
+        *("evaluation.mechanism", "evaluation.scores", *(f"evaluation.{name}" for name in COLUMNS_OF), "digest"),
     ]
-    assert how_scored(scores) == {
+    columns = {f"evaluation.{name}": value for name, value in COLUMNS_OF.items()}
+    assert how_scored(read_scores(trained)) == columns | {
+        "evaluation.mechanism": "",
+        "evaluation.scores": "",
         "evaluation.checkpoint": "last",
         "evaluation.max_cells": 600,
         "evaluation.permutations": 19,
         "evaluation.seed": 0,
     }
     assert list(scores["representation"].unique()) == ["model", "untrained", "features"]
-    assert scores.groupby("representation")["score"].apply(tuple).nunique() == 1 and scores["score"].nunique() == 19
+    assert scores.groupby("representation")["score"].apply(tuple).nunique() == 1 and scores["score"].nunique() == 20
     assert scores["higher_is_better"].dtype == bool and scores["value"].dtype == float and scores["n"].dtype == int
     assert scores["value"].notna().all()
     assert not list(trained.glob("*.draft"))
@@ -201,7 +211,7 @@ def test_an_evaluation_that_begins_says_how_much_it_does(run: Path, evaluate: Ev
 
 
 def test_every_score_is_explained(trained: Path) -> None:
-    assert set(MEANINGS) == set(read_scores(trained)["score"])
+    assert set(MEANINGS) - set(NEED_MECHANISM) == set(read_scores(trained)["score"])
 
 
 def test_which_run_must_be_said(evaluate: Evaluate, capsys: pytest.CaptureFixture[str]) -> None:
@@ -339,7 +349,7 @@ def test_the_table_of_scores_ends_with_the_notes(trained: Path) -> None:
     scores = pd.read_csv(trained / "scores.csv", keep_default_na=False, na_values={"value": [""]})
     text = Results(scores, {}, pq.read_table(trained / "embeddings.parquet")).text()
     table, notes = text.split("\n\n")
-    assert len(table.splitlines()) == 20 and table.splitlines()[0].split() == [
+    assert len(table.splitlines()) == 21 and table.splitlines()[0].split() == [
         *("score", "better", "model", "untrained", "features"),
     ]
     for name in ("condition_probe_across: chance", "hours_mae_across: hours; predicting the mean time", "alignment: "):

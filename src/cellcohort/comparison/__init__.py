@@ -4,7 +4,7 @@ from cellcohort.extras import require
 
 require("evaluate")
 
-from cellcohort.comparison.runs import FinishedRun, LeftOut, continued, read_runs
+from cellcohort.comparison.runs import FinishedRun, LeftOut, continued, counted, read_runs
 from cellcohort.comparison.statistics import Estimate, estimate, holm
 from cellcohort.comparison.table import Arm, arms_of, compare
 from cellcohort.comparison.text import coverage_of_intervals, markdown, remarks, terminal
@@ -17,6 +17,7 @@ __all__ = [
     "arms_of",
     "compare",
     "continued",
+    "counted",
     "coverage_of_intervals",
     "estimate",
     "holm",

@@ -20,6 +20,7 @@ PASSED_OVER = (
     *(
         "seed",
         "run_name",
+        "split.fold",
         "resume",
         "continues",
         "recipe",
@@ -30,7 +31,6 @@ PASSED_OVER = (
         "loader.num_workers",
     ),
     *("callbacks.composition", "callbacks.last"),
-    "evaluation._target_",
     *("batch_sampler.axes", "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.log_every_n_steps"),
 )
 # options of every batch sampler; those of another library have their own beside these
@@ -56,7 +56,10 @@ class FinishedRun:
     seed : int
         The seed of the training.
     split_seed : int
-        The seed of the split. Runs of different strategies are paired by both seeds.
+        The seed of the split.
+    fold : int
+        The fold that was held out, -1 where the split has no folds. Runs of different strategies are paired by both
+        seeds and the fold.
     parts : tuple of pathlib.Path
         Directories of the whole training, the oldest first: the runs that this one continues, and its own.
     resume : str
@@ -71,14 +74,20 @@ class FinishedRun:
     options: Mapping[str, Any]
     seed: int
     split_seed: int
+    fold: int
     parts: tuple[Path, ...]
     resume: str
     scores: pd.DataFrame
 
     @property
-    def seeds(self) -> tuple[int, int]:
-        """The seeds of the training and of the split, by which runs are paired."""
-        return self.seed, self.split_seed
+    def split(self) -> tuple[int, int]:
+        """The seed of the split and its fold: which cells were held out."""
+        return self.split_seed, self.fold
+
+    @property
+    def pairing(self) -> tuple[int, int, int]:
+        """The seed of the training, that of the split and its fold, by which runs are paired."""
+        return self.seed, *self.split
 
     def composition(self) -> pd.DataFrame:
         """Read what every batch of the whole training held; of steps that two parts made, the later ones.
@@ -168,13 +177,15 @@ def read_run(directory: Path) -> FinishedRun:
     scores = read_scores(directory)
     scored = how_scored(scores)
     sampling = config["batch_sampler"]
+    split = config.get("split") or {}
     return FinishedRun(
         directory,
         strategy(sampling["axes"] or {}, str(sampling.get("_target_", ""))),
         _knobs(sampling),
         _options(config, scored["evaluation.checkpoint"]) | _facts(directory) | scored,
         int(config["seed"]),
-        int((config.get("split") or {}).get("seed") or 0),
+        int(split.get("seed") or 0),
+        -1 if split.get("fold") is None else int(split["fold"]),
         _parts(directory, config),
         str(config.get("resume") or ""),
         scores,
@@ -267,6 +278,7 @@ def _options(config: Mapping[str, Any], scored: str) -> dict[str, Any]:
         key: value
         for key, value in flat.items()
         if not any(key == name or key.startswith(f"{name}.") for name in passed_over)
+        and not (key.startswith("evaluation.") and key.endswith(("._target_", "._convert_")))
         and not (key.endswith(".seed") and key.split(".")[0] not in FIXED_SEEDS)
     }
 
@@ -290,3 +302,20 @@ def differing(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _same(one: Any, other: Any) -> bool:
     return bool(one == other) or (one != one and other != other)  # NaN is like NaN
+
+
+def counted(runs: Iterable[FinishedRun]) -> list[str]:
+    """Return the scores that count, as all runs named them before they were trained (``evaluation.scores``).
+
+    Parameters
+    ----------
+    runs : iterable of FinishedRun
+        Runs that are compared.
+
+    Returns
+    -------
+    list of str
+        Empty where a run named none, or they named others.
+    """
+    named = {str(run.options.get("evaluation.scores") or "") for run in runs}
+    return [name for name in named.pop().split(",") if name] if len(named) == 1 else []

@@ -19,6 +19,8 @@ BASELINES = ("untrained", "features")
 BUDGET = ("steps", "cells per step", "trainer", "batch_sampler", "version")
 DATA = ("cells", "labels", "data", "split", "evaluation")  # what is learned from and scored
 OF_SPLIT = ("cells", "labels", "steps", "validation_sampler.seed")  # differ between splits though runs belong together
+MOST_NOTES = 3  # that are repeated in full
+PAIRING = ["seed", "split", "fold"]
 UNCOMPARED = {
     **{"reference": "", "pairs": 0, "verdict": "", "difference": np.nan, "p": np.nan},
     **{"difference_low": np.nan, "difference_high": np.nan},
@@ -29,7 +31,7 @@ IS_P = "each value is the p-value of a test already: no difference is tested"
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs that differ in their seed alone.
+    """Runs that differ in their seeds and their fold alone.
 
     Attributes
     ----------
@@ -40,14 +42,14 @@ class Arm:
     knobs, others : dict of str to object
         Options of its axes, and other options, in which runs of the comparison differ.
     runs : dict of tuple of int to FinishedRun
-        By the seeds of their training and of their split.
+        By the seeds of their training and of their split, and by their fold.
     """
 
     name: str
     strategy: str
     knobs: Mapping[str, Any]
     others: Mapping[str, Any]
-    runs: Mapping[tuple[int, int], FinishedRun]
+    runs: Mapping[tuple[int, int, int], FinishedRun]
 
     @property
     def steps(self) -> int:
@@ -95,26 +97,30 @@ def arms_of(runs: Sequence[FinishedRun], allow_different: bool = False) -> list[
         others = {key: run.options.get(key) for key in different}
         name = " ".join(filter(None, [run.strategy, _tell(own), _tell(others)]))
         arm = arms.setdefault(name, Arm(name, run.strategy, own, others, {}))
-        if run.seeds in arm.runs:
+        if run.pairing in arm.runs:
+            fold = f" and fold {run.fold}" if run.fold >= 0 else ""
             raise ValueError(
-                f"{arm.runs[run.seeds].directory} and {run.directory} are both {name} with seed {run.seed}; "
+                f"{arm.runs[run.pairing].directory} and {run.directory} are both {name} with seed {run.seed}{fold}; "
                 "a seed counts once: leave one out."
             )
-        arm.runs[run.seeds] = run  # type: ignore[index]
+        arm.runs[run.pairing] = run  # type: ignore[index]
     order = list(arms)
     return sorted(arms.values(), key=lambda arm: (arm.strategy != REFERENCE, order.index(arm.name)))
 
 
 def _differing(runs: Sequence[FinishedRun]) -> list[str]:
     """Options in which runs differ, without those of `OF_SPLIT` that are alike within each split."""
-    splits = {run.split_seed for run in runs}
-    within = [key for split in splits for key in differing([run.options for run in runs if run.split_seed == split])]
+    splits = {run.split for run in runs}
+    within = [key for split in splits for key in differing([run.options for run in runs if run.split == split])]
     every = differing([run.options for run in runs])
     return [key for key in every if key not in OF_SPLIT or key in within]
 
 
 def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[str] | None = None) -> pd.DataFrame:
     """Every score of every arm over its seeds, and its difference from the reference, seed by seed.
+
+    Where runs hold out folds, values and differences are averaged over the seeds of each fold, and intervals and
+    tests are over folds: the seeds of one fold say nothing of other held-out data.
 
     The family over which p-values are corrected is the whole table: every score of every strategy
     that is tested. Naming the scores that count beforehand makes it smaller and its tests stronger.
@@ -135,9 +141,9 @@ def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[st
     pandas.DataFrame
         One row per score and arm, and per baseline: "score", "higher_is_better", "strategy",
         "representation" ("model", "untrained", "features"), "reference" (the strategy that it is
-        compared with, which may be itself, or ""), "n" (seeds; 0 for features
-        that are the same for all), "mean", "low", "high", "pairs" (seeds
-        that the reference has as well), "difference", "difference_low", "difference_high", "p",
+        compared with, which may be itself, or ""), "unit" ("seed" or "fold"),
+        "n" (how many of these; 0 for features that are the same for all), "mean", "low", "high", "pairs" (seeds
+        or folds that the reference has as well), "difference", "difference_low", "difference_high", "p",
         "p_holm", "verdict" ("better", "worse", "not told apart"; "not tested" for scores that cannot
         be; "" for what is not compared, or has too few seeds), "steps" and "note". Intervals hold each
         by itself, at 95 %.
@@ -169,7 +175,9 @@ def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[st
     gain = table["difference"] * np.where(table["higher_is_better"], 1, -1)
     called = np.where(table["p_holm"] <= 1 - LEVEL, np.where(gain > 0, BETTER, WORSE), OPEN)
     table["verdict"] = np.where(table["p_holm"].notna(), called, table["verdict"])
-    columns = ["score", "higher_is_better", "strategy", "representation", "reference", "n", "mean", "low", "high"]
+    table["unit"] = "fold" if (values["fold"] >= 0).any() else "seed"
+    columns = ["score", "higher_is_better", "strategy", "representation", "reference", "unit"]
+    columns += ["n", "mean", "low", "high"]
     columns += ["pairs", "difference", "difference_low", "difference_high", "p", "p_holm", "verdict", "steps", "note"]
     return table[columns]
 
@@ -186,17 +194,25 @@ def rows_of(table: pd.DataFrame) -> list[Any]:
 
 
 def _values(arm: Arm) -> pd.DataFrame:
-    parts = [run.scores.assign(seed=run.seed, split=run.split_seed, arm=arm.name) for run in arm.runs.values()]
+    own = arm.runs.values()
+    parts = [run.scores.assign(seed=run.seed, split=run.split_seed, fold=run.fold, arm=arm.name) for run in own]
     return pd.concat(parts, ignore_index=True)
 
 
 def _by_seed(values: pd.DataFrame, arm: str, representation: str) -> pd.Series:
     own = values[(values["arm"] == arm) & (values["representation"] == representation)]
-    return own.groupby(["seed", "split"])["value"].first()
+    return own.groupby(PAIRING)["value"].first()
+
+
+def _by_unit(values: pd.Series) -> pd.Series:
+    """Return what counts as one value, without those that are NaN: each run, or the mean over the runs of a fold."""
+    known = values.dropna()
+    folds = (known.index.get_level_values("fold") >= 0).any()
+    return known.groupby(["split", "fold"]).mean() if folds else known
 
 
 def _row(score: str, values: pd.DataFrame, arm: Arm, own: pd.Series) -> dict[str, Any]:
-    level = _in_range(estimate(own), score)
+    level = _in_range(estimate(_by_unit(own)), score)
     row: dict[str, Any] = _about(score, values, arm.name, "model", values["arm"] == arm.name)
     return row | {"n": level.n, "mean": level.mean, "low": level.low, "high": level.high, "steps": arm.steps}
 
@@ -205,7 +221,7 @@ def _against(beside: Arm | None, arm: Arm, by_arm: Mapping[str, pd.Series], is_p
     """Return the columns of an arm that come from comparing it with `beside`."""
     if beside is None or beside is arm:
         return UNCOMPARED | {"reference": "" if beside is None else arm.name}
-    difference = estimate((by_arm[arm.name] - by_arm[beside.name]).dropna())
+    difference = estimate(_by_unit(by_arm[arm.name] - by_arm[beside.name]))
     row = UNCOMPARED | {"reference": beside.name, "pairs": difference.n}
     if is_p:
         return row | {"verdict": UNTESTABLE}
@@ -224,10 +240,10 @@ def _baseline(score: str, values: pd.DataFrame, arms: Sequence[Arm], name: str) 
         own = values[among & (values["representation"] == name)]
         if own.empty:
             continue
-        by_seed = own.groupby(["seed", "split"])["value"].mean()
+        by_seed = _by_unit(own.groupby(PAIRING)["value"].mean())
         level = _in_range(estimate(by_seed), score)
         row = _about(score, values, f"{name} {kind}".strip(), name, among)
-        if name == "features" and np.ptp(by_seed) == 0:  # as recorded, so that no seed plays a part
+        if name == "features" and len(by_seed) and np.ptp(by_seed) == 0:  # as recorded, so that no seed plays a part
             level = replace(level, low=np.nan, high=np.nan, n=0)
         row |= {"n": level.n, "mean": level.mean, "low": level.low, "high": level.high, "steps": 0}
         rows.append(row | UNCOMPARED)
@@ -242,7 +258,10 @@ def _in_range(level: Estimate, score: str) -> Estimate:
 
 def _about(score: str, values: pd.DataFrame, name: str, representation: str, own: pd.Series) -> dict[str, Any]:
     notes = values.loc[own & (values["representation"] == representation), "note"]
-    said = [str(note) for note in dict.fromkeys(notes) if str(note)] + [IS_P] * (score in P_VALUES)
+    said = [str(note) for note in dict.fromkeys(notes) if str(note)]
+    if len(said) > MOST_NOTES:  # as of folds, which hold out other cells
+        said = [said[0], f"{len(said) - 1} other notes, mostly of other numbers, are in scores.csv of the runs"]
+    said += [IS_P] * (score in P_VALUES)
     higher = bool(values["higher_is_better"].iloc[0])
     about = {"score": score, "higher_is_better": higher, "strategy": name, "representation": representation}
     return about | {"note": "; ".join(said)}

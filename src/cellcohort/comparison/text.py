@@ -9,9 +9,10 @@ from textwrap import indent
 import numpy as np
 import pandas as pd
 
+from cellcohort.cells import names_of
 from cellcohort.comparison.runs import FinishedRun, LeftOut
 from cellcohort.comparison.statistics import FEWEST
-from cellcohort.messages import several, text_table
+from cellcohort.messages import joined, several, text_table
 
 HEAD = (
     "strategy",
@@ -104,23 +105,24 @@ def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) ->
     tested = int(table["p"].notna().sum())
     models = table[table["representation"] == "model"]
     said = []
+    unit = str(table["unit"].iloc[0])
+    paired = "seed" if unit == "seed" else "seed and fold, and averaged over the seeds of a fold"
     if tested:
         said.append(
-            f"Differences are paired by seed; p-values are of {several(tested, 'paired t test')}, corrected together "
-            "(Holm) for a chance of about 5 % of any false call in the whole table. Intervals hold each by itself."
+            f"Differences are paired by {paired}; p-values are of {several(tested, 'paired t test')}, corrected "
+            "together (Holm) for a chance of about 5 % of any false call in the whole table. Intervals hold each by "
+            "itself."
         )
     else:
         said.append("Nothing was tested.")
     measured = models[models["n"] > 0]
     most = int(models["n"].max())
     if most < FEWEST:
-        there = "There is one seed" if most == 1 else f"There are {several(most, 'seed')}"
-        said.append(
-            f"{there} only: points without an interval, and "
-            f"no test; run at least {FEWEST} seeds, better five: seed=0,1,2,3,4."
-        )
+        there = f"There is one {unit}" if most == 1 else f"There are {several(most, unit)}"
+        more = "seeds, better five: seed=0,1,2,3,4" if unit == "seed" else "folds: split.fold=0,1,2"
+        said.append(f"{there} only: points without an interval, and no test; run at least {FEWEST} {more}.")
     elif len(uneven := measured.loc[measured["n"] < most, "strategy"].unique()):
-        said.append(f"Some scores have fewer than {most} seeds: {', '.join(uneven)}.")
+        said.append(f"Some scores have fewer than {most} {unit}s: {', '.join(uneven)}.")
     lost = models.loc[models["n"] == 0, "score"].unique()
     if len(lost):
         said.append(f"Not measured on these data: {', '.join(lost)}; the notes give the reasons.")
@@ -130,7 +132,7 @@ def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) ->
     constant = table["p"].isna() & (table["pairs"] >= FEWEST) & table["difference"].notna()
     if constant.any():
         where = ", ".join(f"{row.score} of {row.strategy}" for row in table[constant].itertuples())
-        said.append(f"Every seed gives the same difference, so that its spread is unknown and not tested: {where}.")
+        said.append(f"Every {unit} gives the same difference, so that its spread is unknown and not tested: {where}.")
     return said + [f"Left out: {run.directory}: {run.reason}." for run in left_out]
 
 
@@ -146,7 +148,16 @@ def coverage_of_intervals(runs: Sequence[FinishedRun]) -> str:
     -------
     str
     """
-    splits = sorted({run.split_seed for run in runs})
+    folds = sorted({run.fold for run in runs if run.fold >= 0})
+    seeds, splits = sorted({run.seed for run in runs}), sorted({run.split_seed for run in runs})
+    if folds:
+        by = {" x ".join(names_of([run.options.get("split.by")])) for run in runs}
+        return (
+            f"Intervals cover {several(len(folds), 'fold')} (held out: groups of {joined(sorted(by))}), each the mean "
+            f"of {several(len(seeds), 'seed')} of the training: what would change with other held-out data, and what "
+            "the seeds leave of their own noise. The training parts of the folds overlap, so that they are somewhat "
+            "too narrow."
+        )
     if len(splits) == 1:
         return (
             f"All runs share one split of the cells (split.seed={splits[0]}): intervals cover what the seed of a "
@@ -186,9 +197,13 @@ def cells(row: pd.Series) -> list[str]:
         interval(row["mean"], row["low"], row["high"]),
         interval(row["difference"], row["difference_low"], row["difference_high"], "+"),
         number(row["p_holm"]),
-        "-" if row["representation"] == "features" and not row["n"] else str(row["n"]),
+        "-" if row["representation"] == "features" and not row["n"] else _n_of(row),
         str(row["steps"]) if row["representation"] != "features" else "-",
     ]
+
+
+def _n_of(row: pd.Series) -> str:
+    return str(row["n"]) if row["unit"] == "seed" else several(int(row["n"]), str(row["unit"]))
 
 
 def notes(rows: pd.DataFrame) -> list[str]:

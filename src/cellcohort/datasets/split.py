@@ -30,6 +30,8 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     fraction: float = 0.2,
     held_out: Sequence[Any] | None = None,
     seed: int = 0,
+    fold: int | None = None,
+    folds: int | None = None,
 ) -> tuple[Tracks, Tracks]:
     """Divide the cells of a dataset, never cutting a track (or a lineage, where these are known) in two.
 
@@ -56,6 +58,12 @@ def split[Tracks: (TrackWindows, LabelledCells)](
         The groups of `by` for validation, instead of a `fraction` of them; not by track.
     seed : int
         Decides what is held out.
+    fold : int, optional
+        Which of the `folds` is held out, from 0, instead of a `fraction`; not by track. All folds in turn hold each
+        group of `by` out once.
+    folds : int, optional
+        Parts that the groups of `by` are dealt to, as even in number as they can be: at random, or one each in the
+        order of their labels where there are as many folds as groups, which is the default with `fold`.
 
     Returns
     -------
@@ -79,8 +87,11 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     whole_number("seed", seed, 0)
     if by == "track" and held_out is not None:
         raise ValueError(f"held_out={held_out} names groups of a column; use by='experiment', or leave it out.")
+    _check_folds(by, held_out, fold, folds)
     if held_out is not None:
         validation = _named(dataset.cells, by, held_out)
+    elif fold is not None:
+        validation = _by_fold(dataset, by, fold, folds, seed)
     elif by == "experiment":
         validation = _by_experiment(dataset.cells, fraction, seed)
     else:
@@ -175,6 +186,38 @@ def _by_experiment(cells: CellTable, fraction: float, seed: int) -> np.ndarray:
     n = min(max(round(fraction * len(present)), 1), len(present) - 1)
     chosen = [present[i] for i in np.random.default_rng((seed, 0)).permutation(len(present))[:n]]
     return np.isin(column.codes, [column.labels.index(label) for label in chosen])
+
+
+def _check_folds(by: Name, held_out: Sequence[Any] | None, fold: int | None, folds: int | None) -> None:
+    if fold is None:
+        if folds is not None:
+            raise ValueError(f"folds={folds} needs fold, which of them to hold out: 0 to {folds - 1}.")
+        return
+    whole_number("fold", fold, 0)
+    if folds is not None and fold >= whole_number("folds", folds, 2):
+        raise ValueError(f"fold={fold} is not one of folds={folds}; use 0 to {folds - 1}.")
+    if by == "track":
+        raise ValueError(f"fold={fold} holds out groups of a column; use by='experiment', or another column.")
+    if held_out is not None:
+        raise ValueError(f"fold={fold} and held_out={held_out} both say what is held out; leave one of them out.")
+
+
+def _by_fold(dataset: TrackWindows | LabelledCells, by: Name, fold: int, folds: int | None, seed: int) -> np.ndarray:
+    """Hold out the groups of a column that one fold has."""
+    group = _codes(dataset.cells, by)
+    if by != "experiment" and dataset.whole not in (CHUNK, ROW):
+        group = _linked(group, _codes(dataset.cells, dataset.whole) + 1)
+    _, group = np.unique(group, return_inverse=True)
+    n = int(group.max()) + 1
+    folds = n if folds is None else folds
+    if fold >= folds or folds > n:
+        name = " x ".join(names_of([by]))
+        raise ValueError(
+            f"fold={fold} of folds={folds}: the table has {several(n, 'group')} of {name}, so there are at most {n} "
+            f"folds; use folds={n} and fold=0 to {n - 1}, or fewer folds."
+        )
+    of_group = np.arange(n) if folds == n else np.random.default_rng((seed, 3)).permutation(n) % folds
+    return of_group[group] == fold
 
 
 def _by_units(dataset: TrackWindows | LabelledCells, by: Name, fraction: float, seed: int) -> np.ndarray:

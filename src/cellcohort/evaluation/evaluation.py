@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from joblib import cpu_count
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm  # type: ignore[import-untyped]
 
+from cellcohort.cells import CellTable, names_of
 from cellcohort.datasets.protocol import Samples
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.evaluation.embed import (
@@ -23,18 +24,22 @@ from cellcohort.evaluation.embed import (
     untrained,
 )
 from cellcohort.evaluation.geometry import geometry_scores
+from cellcohort.evaluation.mechanisms import Treatments, mechanism_scores
 from cellcohort.evaluation.mixing import ilisi_scores, mmd_scores
 from cellcohort.evaluation.probes import condition_scores, experiment_scores, hours_scores
+from cellcohort.evaluation.replicates import Replicates, centred, refuse_unknown, replicate_scores
 from cellcohort.evaluation.results import Results, embedding_table, score_table
-from cellcohort.evaluation.score import Score
+from cellcohort.evaluation.score import Held, Score
+from cellcohort.evaluation.scores_file import MEANINGS
 from cellcohort.evaluation.selection import Chosen, choose, training_part
 from cellcohort.evaluation.tracks import smoothness_scores
-from cellcohort.messages import whole_number
+from cellcohort.messages import joined, listed, whole_number
 from cellcohort.module import ContrastiveModule
 from cellcohort.sampling.rng import key_of, uniform
 
 MOST_POSITIVES = 2000
-N_STEPS = 7  # of the progress bar, per representation
+NEED_MECHANISM = ("mechanism_map", "nsc", "nscb")
+N_STEPS = 9  # of the progress bar, per representation
 
 
 class Evaluation:
@@ -51,17 +56,65 @@ class Evaluation:
         For the p of the discrepancy between experiments; at least 19.
     seed : int
         Key of which cells are taken. Keep it the same for all runs that are to be compared.
+    replicates : Replicates
+        Which cells are replicates of each other, for ``replicate_map``.
+    mechanism : str, optional
+        Column of the mechanism of action of each cell's treatment. Where it is given, ``mechanism_map``, ``nsc`` and
+        ``nscb`` are scored.
+    treatments : Treatments
+        Which cells make the mean profiles that these three compare.
+    scores : sequence of str, optional
+        The scores that count, named before anything is trained. All are computed and written; a comparison tests
+        these alone.
 
     Raises
     ------
     ValueError
-        An option is out of range.
+        An option is out of range, or a score is not known.
     """
 
-    def __init__(self, max_cells: int = 20_000, permutations: int = 199, seed: int = 0) -> None:
+    def __init__(
+        self,
+        max_cells: int = 20_000,
+        permutations: int = 199,
+        seed: int = 0,
+        replicates: Replicates = Replicates(),  # noqa: B008  # frozen
+        mechanism: str | None = None,
+        treatments: Treatments = Treatments(),  # noqa: B008
+        scores: Sequence[str] | None = None,
+    ) -> None:
         self.max_cells = whole_number("max_cells", max_cells, 100)
         self.permutations = whole_number("permutations", permutations, 19)
         self.seed = whole_number("seed", seed, 0)
+        self.replicates, self.mechanism, self.treatments = replicates, mechanism, treatments
+        self.scores = [scores] if isinstance(scores, str) else list(scores or ())
+        if unknown := [name for name in self.scores if name not in MEANINGS]:
+            known = joined(list(MEANINGS))
+            raise ValueError(f"evaluation.scores has {listed(unknown, show=repr)}; scores are {known}.")
+        if mechanism is None and (needed := [name for name in self.scores if name in NEED_MECHANISM]):
+            raise ValueError(
+                f"evaluation.scores has {joined(needed)}, for which the mechanism of each cell must be known; name its "
+                "column with evaluation.mechanism."
+            )
+
+    def check(self, cells: CellTable) -> None:
+        """Refuse columns that a table does not have, before anything is trained.
+
+        Parameters
+        ----------
+        cells : CellTable
+            The cells that will be scored.
+
+        Raises
+        ------
+        ValueError
+            The option that names such a column, and the columns that there are.
+        """
+        refuse_unknown(cells, self.replicates.columns, "evaluation.replicates")
+        if self.mechanism is not None:
+            refuse_unknown(cells, self.treatments.columns, "evaluation.treatments")
+            if not cells.has(self.mechanism):
+                refuse_unknown(cells, [self.mechanism], "evaluation.mechanism")
 
     def __call__(
         self,
@@ -122,9 +175,22 @@ class Evaluation:
         if features.note:
             said = features.note
             found["features"] = [replace(s, note=f"{said}; {s.note}" if s.note else said) for s in found["features"]]
-        options = {"max_cells": self.max_cells, "permutations": self.permutations, "seed": self.seed}
         obs_names = every.store.obs_names() if isinstance(every, StoredCells) else None
-        return Results(score_table(found), options, embedding_table(every.cells, fitted, embedding, obs_names))
+        return Results(score_table(found), self._options(), embedding_table(every.cells, fitted, embedding, obs_names))
+
+    def _options(self) -> dict[str, int | str]:
+        """Return all options, by their names in a config; columns as texts."""
+        options: dict[str, int | str] = {
+            "max_cells": self.max_cells,
+            "permutations": self.permutations,
+            "seed": self.seed,
+            "mechanism": self.mechanism or "",
+            "scores": ",".join(self.scores),
+        }
+        for group in ("replicates", "treatments"):
+            own = vars(getattr(self, group))
+            options |= {f"{group}.{name}": ",".join(names_of([value])) for name, value in own.items()}
+        return options
 
     def _scores(
         self, vectors: np.ndarray, chosen: Chosen, pairs: tuple[np.ndarray, np.ndarray], name: str, progress: tqdm
@@ -139,8 +205,13 @@ class Evaluation:
             "MMD": lambda: mmd_scores(inputs, held, self.permutations, self.seed),
             "tracks": lambda: smoothness_scores(vectors, chosen.cells, chosen.pairs, self.seed),
             "geometry": lambda: geometry_scores(inputs[~held.training], *pairs),
+            "replicates": lambda: replicate_scores(centred(inputs, held.training), held, self.replicates),
+            "mechanisms": lambda: self._mechanism_scores(centred(inputs, held.training), held),
         }
         for step, scores in steps.items():
             progress.set_description(f"scores: {step} of {name}")
             yield from scores()
             progress.update()
+
+    def _mechanism_scores(self, inputs: np.ndarray, held: Held) -> list[Score]:
+        return [] if self.mechanism is None else mechanism_scores(inputs, held, self.mechanism, self.treatments)

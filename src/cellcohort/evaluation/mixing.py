@@ -20,7 +20,7 @@ WAYS = 32  # permutations that are computed at once
 LISI_NEIGHBOURS = 90  # with scib-metrics' perplexity of a third of it, as Korsunsky et al. use it
 
 
-def ilisi(inputs: np.ndarray, experiment: np.ndarray) -> float:
+def ilisi(inputs: np.ndarray, experiment: np.ndarray, of: np.ndarray | None = None) -> float:
     """Integration local inverse Simpson's index: in how many experiments a cell has its neighbours.
 
     The median over cells, scaled so that 0 is one experiment and 1 all of them alike (Korsunsky et
@@ -32,21 +32,25 @@ def ilisi(inputs: np.ndarray, experiment: np.ndarray) -> float:
         With the same number of cells of each experiment, or else 1 is out of reach.
     experiment : numpy.ndarray of int, shape (n_cells,)
         At least two different ones.
+    of : numpy.ndarray of bool, shape (n_cells,), optional
+        Cells whose neighbours are looked at; by default all.
     """
     with warnings.catch_warnings():  # what its dependencies say on import is nothing to the user
         warnings.simplefilter("ignore")
-        from scib_metrics import ilisi_knn  # here, because it takes seconds
+        from scib_metrics import lisi_knn  # here, because it takes seconds
         from scib_metrics.nearest_neighbors import NeighborsResults
     k = min(LISI_NEIGHBOURS, len(inputs))
     distances, indices = NearestNeighbors(n_neighbors=k).fit(inputs).kneighbors(inputs)
-    return float(ilisi_knn(NeighborsResults(indices=indices, distances=distances), experiment))
+    found = np.asarray(lisi_knn(NeighborsResults(indices=indices, distances=distances), experiment))
+    return float((np.nanmedian(found if of is None else found[of]) - 1) / (len(np.unique(experiment)) - 1))
 
 
 def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score]:
     """Return the :func:`ilisi` of held-out cells, as many of each experiment, up to `most` in all.
 
     One cell stands for each group of near-copies, such as the frames of a track, which are each other's neighbours
-    however well experiments are mixed; the mean over up to five draws of that cell.
+    however well experiments are mixed; the mean over up to five draws of that cell. Where all cells that were held out
+    are of one experiment, training cells of the others are among them, and the neighbours of held-out cells count.
 
     Parameters
     ----------
@@ -57,6 +61,9 @@ def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score
     """
     codes, name = held.experiment.codes, "experiment_ilisi"
     rows = np.flatnonzero(~held.training)
+    alone = len(np.unique(codes[rows])) == 1
+    if alone:
+        rows = np.flatnonzero(~held.training | (codes != codes[rows[0]]))
     present, counts = np.unique(codes[rows], return_counts=True)
     if len(present) < 2:
         return [Score(name, np.nan, True, 0, "needs two experiments")]
@@ -66,13 +73,13 @@ def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score
         n = min(int(np.bincount(codes[own])[present].min()), most // len(present))
         if n < 2:
             fewest = several(int(counts.min()), "cell")
-            return [
-                Score(name, np.nan, True, 0, f"needs two groups of held-out cells of each experiment, has {fewest}")
-            ]
+            return [Score(name, np.nan, True, 0, f"needs two groups of cells of each experiment, has {fewest}")]
         taken = np.concatenate([own[codes[own] == code][:n] for code in present])
-        found.append(ilisi(inputs[taken], codes[taken]))
+        found.append(ilisi(inputs[taken], codes[taken], ~held.training[taken]))
     copies = "" if len(drawn) == len(rows) else f"one of each {held.copy_name}"
-    note = noted(f"{n} cells of each experiment", copies, f"mean of {len(found)} draws" if len(found) > 1 else "")
+    beside = "neighbours of the held-out experiment among training cells of the others" if alone else ""
+    draws = f"mean of {len(found)} draws" if len(found) > 1 else ""
+    note = noted(f"{n} cells of each experiment", copies, draws, beside)
     return [Score(name, float(np.mean(found)), True, len(taken), note)]
 
 

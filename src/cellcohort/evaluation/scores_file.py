@@ -40,6 +40,11 @@ MEANINGS = {  # score -> what it says, in a sentence, of cells that were held ou
     "alignment": "How far a cell is from its positive. Also small where all cells collapse: see effective_rank.",
     "uniformity": "How evenly cells spread over all directions: 0 where they collapse, about -4 where even.",
     "effective_rank": "How many directions the embedding fills; 1 where all cells collapse.",
+    "replicate_map": "How high the replicates of a cell rank among other cells, by their likeness: 1 where they come "
+    "first.",
+    "mechanism_map": "How high other compounds of the same mechanism rank among the mean profiles of treatments.",
+    "nsc": "Share of mean profiles whose nearest profile of another compound has their mechanism.",
+    "nscb": "The same where the nearest profile is of another batch too.",
 }
 RANGES = {  # lowest and highest value that a score can have
     "condition": (0.0, 1.0),
@@ -54,6 +59,9 @@ RANGES = {  # lowest and highest value that a score can have
     "alignment": (0.0, 4.0),
     "uniformity": (-np.inf, 0.0),
     "effective_rank": (1.0, np.inf),
+    "replicate_map": (0.0, 1.0),
+    "mechanism_map": (0.0, 1.0),
+    "nsc": (0.0, 1.0),
 }
 
 
