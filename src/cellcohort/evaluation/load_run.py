@@ -71,12 +71,7 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packag
         Another version made the run, or the run had not ended.
     """
     directory = Path(directory)
-    if not (directory / "config.yaml").exists():
-        held = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else "no such directory"
-        raise FileNotFoundError(
-            f"{directory} holds no run: no config.yaml ({held}). Give what train.py printed as `run:`."
-        )
-    config = DictConfig(read_config(directory))
+    config, said = _config(directory, packages)
     path = directory / "checkpoints" / f"{checkpoint}.ckpt"
     if not path.exists():
         there = sorted(file.stem for file in path.parent.glob("*.ckpt"))
@@ -84,11 +79,58 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packag
             f"{directory} has no checkpoint {checkpoint!r}; it has {', '.join(there) or 'none'}. "
             + ("Choose one of these." if there else "The run ended before its first validation: train it again.")
         )
+    state, module = _module(path, said, packages)
+    training, validation = _data(config, directory, said)
+    if tuple(training.shape) != module.shape:
+        raise ValueError(
+            f"the data of {directory} now have inputs of shape {tuple(training.shape)}, but the model was trained on "
+            f"{module.shape}: the data have changed. Train again."
+        )
+    module.views = training.views
+    _warn_of_end(config, state, directory)
+    return LoadedRun(config, module, training, validation, int(state["global_step"]))
+
+
+def load_data(directory: str | os.PathLike[str], packages: Sequence[str] = ()) -> tuple[DictConfig, Samples, Samples]:
+    """Read the cells of a run again, in the two parts that it was trained and validated on.
+
+    Parameters
+    ----------
+    directory : path
+        A run directory.
+    packages : sequence of str
+        Packages besides this one whose functions and classes the run may name.
+
+    Returns
+    -------
+    config : DictConfig
+        Resolved, as ``config.yaml`` has it.
+    training, validation : Samples
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As for :func:`load_run`.
+    """
+    config, said = _config(Path(directory), packages)
+    return config, *_data(config, Path(directory), said)
+
+
+def _config(directory: Path, packages: Sequence[str]) -> tuple[DictConfig, str]:
+    """Return the config of a run whose targets may be called, and by which version it was made."""
+    if not (directory / "config.yaml").exists():
+        held = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else "no such directory"
+        raise FileNotFoundError(
+            f"{directory} holds no run: no config.yaml ({held}). Give what train.py printed as `run:`."
+        )
+    config = DictConfig(read_config(directory))
     for name in (*BUILT, *(["pairs"] if "pairs" in config else [])):
         check_targets(OmegaConf.to_container(config[name]), name, packages)
     config.data._target_ = source_of(config.data._target_)
-    said = _check_version(config)
-    state, module = _module(path, said, packages)
+    return config, _check_version(config)
+
+
+def _data(config: DictConfig, directory: Path, said: str) -> tuple[Samples, Samples]:
     try:
         pairs = instantiate(config.pairs) if "pairs" in config else None
         training, validation = instantiate(config.split, instantiate(config.data).dataset(pairs))
@@ -98,14 +140,7 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packag
             f"({config.data.get('path')}) is sought from the directory that the training was started in."
         )
         raise
-    if tuple(training.shape) != module.shape:
-        raise ValueError(
-            f"the data of {directory} now have inputs of shape {tuple(training.shape)}, but the model was trained on "
-            f"{module.shape}: the data have changed. Train again."
-        )
-    module.views = training.views
-    _warn_of_end(config, state, directory)
-    return LoadedRun(config, module, training, validation, int(state["global_step"]))
+    return training, validation
 
 
 def unknown(config: DictConfig) -> list[str]:
@@ -144,7 +179,7 @@ def _check_version(config: DictConfig) -> str:
             f"Load it with the version that made it."
         )
     if config.get("version") != version("cellcohort"):
-        warnings.warn(f"{said}; every option of its config is still known.", stacklevel=3)
+        warnings.warn(f"{said}; every option of its config is still known.", stacklevel=4)
     return said
 
 

@@ -29,8 +29,8 @@ class _Strip:
     columns: list[str]
 
 
-def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), seed: int = 0) -> Figure:
-    """Draw cells of some batches of epoch 0, evenly spread over each.
+def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), seed: int = 0, epoch: int = 0) -> Figure:
+    """Draw cells of some batches of an epoch, evenly spread over each.
 
     For every batch and channel there are the anchors, under them their positives and, where the dataset
     leaves augmentation to the model, both as the model sees them. A channel has the same greys throughout.
@@ -46,6 +46,8 @@ def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), see
         Which batches.
     seed : int
         That of the module, by which the views are keyed.
+    epoch : int
+        The epoch of the batches.
 
     Raises
     ------
@@ -57,7 +59,7 @@ def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), see
             f"the inputs have shape {samples.shape}, and the sampler is of {len(sampler.cells)} cells; a contact sheet "
             f"takes images (channels, slices, lines, columns) and a sampler of the dataset's {len(samples)} cells."
         )
-    strips = [_strip(samples, sampler, step, seed) for step in steps]
+    strips = [_strip(samples, sampler, (epoch, step), seed) for step in steps]
     channels = samples.shape[0]
     n_rows, n_cells = strips[0].images.shape[:2]
     lines, columns = samples.shape[2:]
@@ -82,16 +84,18 @@ def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), see
     return figure
 
 
-def _strip(samples: Samples, sampler: Sampler, step: int, seed: int) -> _Strip:
-    positions = Batch(sampler.batch(0, step).tolist(), 0, step)
+def _strip(samples: Samples, sampler: Sampler, place: tuple[int, int], seed: int) -> _Strip:
+    positions = Batch(sampler.batch(*place).tolist(), *place)
     batch = samples.__getitems__(positions)
     shown = np.unique(np.linspace(0, len(positions) - 1, CELLS).astype(int))
     made = {"anchor": batch["anchor"], "positive": batch["positive"]}
     if samples.views is not None:
         for i, name in enumerate(("anchor", "positive"), start=1):
-            made[f"{name},\nas seen"] = samples.views(batch[name], (seed, 0, step, sampler.rank, i))
+            made[f"{name},\nas seen"] = samples.views(batch[name], (seed, *place, sampler.rank, i))
     images = torch.stack([of[shown, :, of.shape[2] // 2] for of in made.values()]).numpy()
-    return _Strip(step, images, list(made), list(_labels(samples, np.array(positions)[shown], batch["meta"], shown)))
+    return _Strip(
+        place[1], images, list(made), list(_labels(samples, np.array(positions)[shown], batch["meta"], shown))
+    )
 
 
 def _labels(samples: Samples, positions: np.ndarray, meta: Mapping[str, Any], shown: np.ndarray) -> Iterator[str]:

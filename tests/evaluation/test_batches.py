@@ -1,0 +1,71 @@
+"""A batch that a run trained on is drawn again and shown."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cellcohort.composition.log import read_composition
+from cellcohort.evaluation.batches import StoredBatches, outstanding
+
+SCRIPT = str(Path(__file__).parents[2] / "scripts" / "show.py")
+STRATEGY = (
+    "sampler=[experiment_aware,condition,temporal]",
+    "pairs.same=[condition]",
+    "pairs.different=[experiment]",
+    "objective.exclude=[condition]",
+)
+
+
+@pytest.fixture
+def run(train: Callable[..., Path]) -> Path:
+    return train(*STRATEGY).absolute()
+
+
+def test_a_batch_is_shown_as_the_run_had_it(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [SCRIPT, f"run={run}", "step=7", "cells=4"])
+    runpy.run_path(SCRIPT, run_name="__main__")
+    text = capsys.readouterr().out
+    rows = read_composition(run)
+    held = rows[(rows["global_step"] == 7) & (rows["rank"] == 0)].iloc[0]
+    table = pd.read_csv(run / "batches" / "step7-rank0.csv")
+    assert "step 7: epoch 1, batch 2 of" in text and f"primary: {held['group']}" in text and "and 28 more cells" in text
+    loss = pd.read_csv(run / "metrics.csv").dropna(subset="train/loss").set_index("step")["train/loss"][7]
+    assert f"loss: {loss:.4g}" in text
+    assert (table["experiment"] == held["group"]).all() and (table["partner_experiment"] != held["group"]).all()
+    assert table["condition"].equals(table["partner_condition"].rename("condition"))
+    shares = table["condition"].value_counts(normalize=True)
+    assert all(np.isclose(held[f"condition/share/{name}"], share) for name, share in shares.items())
+    assert f"focal time: {held['window/focal_hours']:g} h" in text
+    within = (table["hours"] - held["window/focal_hours"]).abs() <= 2
+    assert np.isclose(within.mean(), held["window/held"])
+
+    loud = outstanding(run)
+    losses = pd.read_csv(run / "metrics.csv").dropna(subset="train/loss").set_index("step")["train/loss"]
+    assert loud.splitlines()[2].split()[0] == str(losses.idxmax())
+    short = rows[(rows["rank"] == -1)].set_index("global_step")["shortfall"]
+    after = loud.split("Steps with the worst shortfall\n")[1].splitlines()
+    assert after[1].split()[0] == str(short.idxmax()) and after[1].split()[-1] == f"{short.max():.4g}"
+    with pytest.raises(ValueError, match="step=15 is not of this run, which has steps 0 to 14"):
+        StoredBatches(run).batch(15)
+    with pytest.raises(ValueError, match="rank=1 does not exist: the run had 1 ranks"):
+        StoredBatches(run).batch(0, 1)
+
+    file = run / "composition.parquet"
+    kept = pq.read_table(file)
+    share = np.zeros(len(kept))
+    name = "condition/share/mock"
+    changed = kept.set_column(kept.column_names.index(name), name, pa.array(share))
+    pq.write_table(changed, file)
+    with pytest.raises(ValueError, match=r"of condition mock, but the run .* logged 0: its data have changed"):
+        StoredBatches(run).batch(7)
