@@ -124,6 +124,8 @@ class Samples(Protocol):
         Shape of one input; its first axis holds features, genes or channels.
     views : Views or None
         The augmentation that is left to the model's device; None where batches come augmented.
+    pair_rule : PairRule or None
+        Which cells are positives of each other; None where positives are those of the source.
     """
 
     @property
@@ -137,6 +139,9 @@ class Samples(Protocol):
 
     @property
     def views(self) -> Views | None: ...
+
+    @property
+    def pair_rule(self) -> PairRule | None: ...
 
     def __len__(self) -> int: ...
 

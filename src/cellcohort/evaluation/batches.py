@@ -132,7 +132,7 @@ class StoredBatches:
         sampler = instantiate_stored(
             stored, "batch_sampler", self.packages, cells=self.samples.cells, rank=rank, world_size=world_size
         )
-        asked = row.iloc[0].to_dict()
+        asked = {str(name): value for name, value in row.iloc[0].items()}
         place = int(asked["epoch"]), int(asked["step"])
         seed = int(self.config["module"]["seed"])
         _check_shares(self.samples.cells, sampler.batch(*place), asked, self.directory)
