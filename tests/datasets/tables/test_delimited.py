@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cellcohort.data.table import Table
@@ -267,3 +269,72 @@ def test_whole_numbers_that_64_bits_would_round_stay_text(tmp_path: Path) -> Non
     path = lines(tmp_path, "a,b,c", "x,12345678901234567890,1", "y,12345678901234567891,2", "z,3,1e19")
     read = read_table(path, ["a"])
     assert read["b"].tolist() == ["12345678901234567890", "12345678901234567891", "3"] and read["c"][2] == 1e19
+
+
+@pytest.mark.parametrize(
+    ("start", "name", "message"),
+    [
+        (b"\x1f\x8b\x08\0\0\0", "t.csv", r"t\.csv is a gzip file by its content, and no text; let its name end in"),
+        (b"PAR1\x15\x04", "t.csv", "is a parquet file by its content"),
+        (b"PK\x03\x04", "t.tsv", "is a zip or Excel file by its content"),
+        (b"ARROW1\0\0", "t.csv", "is a Feather"),
+        (b"a,b\n1,2\n", "t.csv.gz", "is no gzip file, or cut off"),
+        (b"\x1f\x8b\x08\0\0\0\0\0\0\0", "t.csv.gz", "is no gzip file, or cut off"),
+        (b"a\0\0\xd8\0\xd8,\0b\0\n\0", "t.csv", "it holds zero bytes, and is no UTF-16"),
+    ],
+)
+def test_a_file_of_another_kind_than_its_name_says_is_refused(
+    tmp_path: Path, start: bytes, name: str, message: str
+) -> None:
+    (tmp_path / name).write_bytes(start)
+    with pytest.raises(ValueError, match=message):
+        read_table(tmp_path / name, ["a"])
+
+
+def test_comments_and_empty_lines_are_no_rows(tmp_path: Path) -> None:
+    path = lines(tmp_path, "# by the lab", "a,b,c", "1,2,3", "# a note", "", "4,5,6", "  ", "# end", "")
+    with pytest.warns(UserWarning, match="2 lines that begin with # and are no rows are left out, such as '# a note'"):
+        assert read_table(path, ["a"])["b"].tolist() == [2, 5]
+
+
+@pytest.mark.parametrize(("mark", "whole"), [(",", "1,024"), (".", "1.024")])
+def test_marks_of_thousands_are_no_decimal_marks(tmp_path: Path, mark: str, whole: str) -> None:
+    path = lines(tmp_path, "a;b", "x;999", f"y;{whole}", f"z;12{mark}000")
+    with pytest.raises(ValueError, match=rf"'b' of .* others with three digits after it, such as '{whole}': whether"):
+        read_table(path, ["a"], numbers=["b"])
+    with pytest.warns(UserWarning, match="a semicolon"):
+        assert read_table(path, ["a"])["b"].tolist() == ["999", whole, f"12{mark}000"]
+    for other in (f"0{mark}024", f"1{mark}5", "1024"):
+        more = lines(tmp_path, "a;b", "x;999", f"y;{whole}", f"z;{other}")
+        with pytest.warns(UserWarning, match="a semicolon"):
+            assert read_table(more, ["a"], numbers=["b"])["b"][1] == 1.024
+
+
+def test_an_id_that_is_written_in_two_ways_is_refused(tmp_path: Path) -> None:
+    rows = [
+        f"p,m,{track},{t},1" for track, some in (("1", range(3)), ("1.0", range(3, 6)), ("2", range(6))) for t in some
+    ]
+    path = lines(tmp_path, "plate,drug,track,frame,size", *rows)
+    with pytest.raises(ValueError, match=r"'track' has '1' and '1\.0' as ids: one number written in two ways"):
+        load_cells(path, COLUMNS, 30)
+    with pytest.raises(ValueError, match=r"'track' has '1' and '1\.0' as ids"):
+        Table(path, {"experiment": "plate", "condition": "drug", "track": "track"}).cells()
+
+
+def test_timestamps_with_and_without_a_zone_are_not_mixed(tmp_path: Path) -> None:
+    columns = COLUMNS | {"hours": "when"}
+    for zones, hours in ((["", "", ""], [0, 1, 2]), (["Z", "+01:00", "-0100"], [1, 1, 4]), (["Z", "", "Z"], [])):
+        rows = [f"p,m,{k},2024-05-31 0{k}:00:00{zone},1" for k, zone in enumerate(zones)]
+        path = lines(tmp_path, "plate,drug,track,when,size", *rows)
+        if hours:
+            cells = load_cells(path, columns, time_unit="timestamps", positive="view").cells
+            assert np.allclose(cells.hours, np.array(hours) - min(hours))
+        else:
+            with pytest.raises(ValueError, match="with a time zone in 2 of 3 rows and without in others, such as"):
+                load_cells(path, columns, time_unit="timestamps", positive="view")
+
+
+def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"t\.parquet has a more than once among its columns; rename all but one"):
+        read_table(tmp_path / "t.parquet", ["b"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from cellcohort.datasets.tables.times import HOURS, Times, check_own_hours
 from cellcohort.messages import several
 from cellcohort.missing_values import WORDS_FOR_MISSING, Missing, refuse_missing, said_words
 
+_ZERO = re.compile(r"^-?\d+\.0+$")  # a whole number written as a decimal
 COLUMNS: Mapping[str, Any] = MappingProxyType(
     {
         "experiment": "experiment",
@@ -163,10 +165,10 @@ def cells_of(
     """
     roles.check(table)
     named, words = roles.named, table.attrs.get("words", {})
+    table, words = ids_of(table, roles.columns("lineage"), words)
     there = _on_tracks(table, roles.columns("track"))
     table = table.iloc[there].drop(columns=roles.features, errors="ignore").reset_index(drop=True)
     table = table.assign(**{name: as_text(table[name]) for name in roles.labels})
-    table, words = ids_of(table, roles.columns("lineage"), words)
     labels = roles.columns("experiment", "condition")
     needed = [name for name in roles.columns() if name not in labels]
     refuse_missing(table, needed, labels, missing, "data.missing=label", words)
@@ -277,6 +279,7 @@ def _on_tracks(table: pd.DataFrame, track: Sequence[str]) -> np.ndarray:
     """Return the rows that are of a track."""
     loose, words = np.zeros(len(table), bool), Counter[str]()
     for name in track:
+        _check_written_once(table[name])
         of_none = _of_none(table[name])
         words.update(table.loc[of_none, name].astype(str))
         loose |= of_none | table[name].isna().to_numpy()
@@ -311,14 +314,31 @@ def ids_of(
     table : pandas.DataFrame
     words : dict of str to mapping of str to int
         With those found here.
+
+    Raises
+    ------
+    ValueError
+        One number is written in two ways, such as 1 and 1.0.
     """
     found = dict(words)
     for name in (name for name in names if name in table):
+        _check_written_once(table[name])
         of_none = _of_none(table[name])
         if of_none.any():
             found[name] = Counter(table.loc[of_none, name].astype(str))
             table = table.assign(**{name: table[name].astype(object).mask(of_none)})
     return table, found
+
+
+def _check_written_once(ids: pd.Series) -> None:
+    if _objects(ids) or pd.api.types.is_string_dtype(ids):
+        labels = {str(label) for label in ids.dropna().unique()}
+        if twice := sorted(label for label in labels if label.partition(".")[0] in labels and _ZERO.search(label)):
+            more = f", and {len(twice) - 1} more such pairs" if len(twice) > 1 else ""
+            raise ValueError(
+                f"{ids.name!r} has {twice[0].partition('.')[0]!r} and {twice[0]!r} as ids{more}: one number written in "
+                "two ways would be two. Write all ids alike."
+            )
 
 
 def _of_none(ids: pd.Series) -> np.ndarray:

@@ -7,6 +7,7 @@ import csv
 import gzip
 import re
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,13 @@ from cellcohort.missing_values import WORDS_FOR_MISSING
 _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DECIMAL_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
+_NO_TEXT = {  # how files begin that are no text: what they are, and what to do
+    b"\x1f\x8b": ("a gzip file", "let its name end in .csv.gz or .tsv.gz"),
+    b"PAR1": ("a parquet file", "let its name end in .parquet"),
+    b"ARROW1": ("a Feather (Arrow) file", "convert it to parquet"),
+    b"PK\x03\x04": ("a zip or Excel file", "save the table as CSV"),
+    b"\x89HDF": ("an HDF5 file", "convert it to parquet, or use data=anndata for an AnnData"),
+}
 _PREAMBLE = 20  # lines among which the header is looked for
 _BELOW = 3  # lines of names and units that may follow it
 _BLOCK = 2**24  # bytes that are checked at once
@@ -123,14 +131,29 @@ def read_delimited(
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        yield file  # type: ignore[misc]  # a gzip file reads as any other
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            yield file  # type: ignore[misc]  # a gzip file reads as any other
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path} is no gzip file, or cut off ({error}). Rename it, or compress it again."
+        ) from error
+
+
+def _check_kind(path: Path, start: bytes) -> None:
+    """Raise ValueError where a file is no text, whatever its name says."""
+    for mark, (kind, remedy) in _NO_TEXT.items():
+        if start.startswith(mark):
+            raise ValueError(f"{path} is {kind} by its content, and no text; {remedy}.")
 
 
 def _layout(path: Path, wanted: set[str], numbers: set[str]) -> _Layout:
     encoding = _encoding(path)
-    with _opened(path) as file:
-        head = list(islice(codecs.getreader(encoding)(file), _PREAMBLE + _BELOW))
+    try:
+        with _opened(path) as file:
+            head = list(islice(codecs.getreader(encoding)(file), _PREAMBLE + _BELOW))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text that can be read: it holds zero bytes, and is no UTF-16.") from error
     if not any(line.strip() for line in head):
         raise ValueError(f"{path} is empty; a header and one row per cell and frame are needed.")
     best = (False, 0, 0)  # whether a line holds the wanted names, how many fields it has, and which line it is
@@ -207,6 +230,7 @@ def _is_header(row: dict[str, str], numbers: set[str]) -> bool:
 def _encoding(path: Path) -> str:
     with _opened(path) as file:
         start = file.read(4096)
+    _check_kind(path, start)
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if b"\0" in start:
@@ -256,9 +280,14 @@ def _told_apart(layout: _Layout, wanted: Collection[str]) -> list[str]:
 def _fields(layout: _Layout, read: list[int]) -> list[pa.ChunkedArray]:
     """Return the texts of some columns."""
     bad: list[arrow_csv.InvalidRow] = []
+    comments: list[arrow_csv.InvalidRow] = []
 
     def note(row: arrow_csv.InvalidRow) -> str:
-        bad.append(row)
+        text = row.text.strip()
+        if text.startswith("#"):
+            comments.append(row)
+        elif text:
+            bad.append(row)
         return "error" if len(bad) > 100 else "skip"
 
     keys = list(map(str, range(len(layout.names))))
@@ -287,6 +316,12 @@ def _fields(layout: _Layout, read: list[int]) -> list[pa.ChunkedArray]:
             f"{layout.header}: {first.actual_columns} instead of {first.expected_columns} in line {first.number}. "
             "Correct these rows."
         )
+    if comments:
+        warnings.warn(
+            f"{layout.path}: {several(len(comments), 'line')} that begin with # and are no rows are left out, such as "
+            f"{comments[0].text.strip()[:60]!r}.",
+            stacklevel=4,
+        )
     return [table.column(key) for key in table.column_names]
 
 
@@ -308,6 +343,14 @@ def _typed(
     is_word = pc.is_in(trimmed, pa.array(WORDS_FOR_MISSING))
     found = pc.if_else(pc.or_(is_word, pc.equal(trimmed, "")), pa.scalar(None, pa.string()), trimmed)
     values, mark = _numbers(found, layout.separator)
+    if values is not None and mark and layout.separator != "," and _are_thousands(found, mark):
+        if number:
+            raise ValueError(
+                f"{name!r} of {layout.path} has numbers below 1000 without {mark!r} and others with three digits after "
+                f"it, such as {found.filter(pc.match_substring(found, mark))[0].as_py()!r}: whether it marks thousands "
+                "or decimals is not known. Write the file without marks for thousands."
+            )
+        values = None
     if values is None and number:
         wrong = pc.invert(pc.match_substring_regex(found, _NUMBER)).to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(np.equal(wrong, True))
@@ -333,6 +376,17 @@ def _numbers(texts: pa.ChunkedArray, separator: str) -> tuple[pa.ChunkedArray | 
             plain = pc.replace_substring_regex(texts, r"^\+", "")
             return pc.replace_substring(plain, ",", ".").cast(pa.float64()), mark
     return None, ""
+
+
+def _are_thousands(texts: pa.ChunkedArray, mark: str) -> bool:
+    """Whether a decimal mark looks like one of thousands: with it three digits follow, and without it is below 1000."""
+    texts = texts.drop_null()
+    marked = pc.match_substring(texts, mark)
+    some, others = texts.filter(marked), texts.filter(pc.invert(marked))
+    if not len(some) or not len(others):
+        return False
+    grouped = pc.all(pc.match_substring_regex(some, rf"^[+-]?[1-9]\d{{0,2}}[{mark}]\d{{3}}$")).as_py()
+    return bool(grouped and pc.all(pc.match_substring_regex(others, r"^[+-]?\d{1,3}$")).as_py())
 
 
 def _are_labels(texts: pa.ChunkedArray, values: pa.ChunkedArray) -> bool:

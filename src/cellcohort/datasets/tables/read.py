@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cellcohort.datasets.tables.delimited import read_delimited
+from cellcohort.messages import listed
 
 KINDS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
@@ -60,7 +61,10 @@ def read_table(
     if path.suffix != ".parquet":
         return read_delimited(path, wanted, only, text, numbers, besides)
     try:
-        names = set(pq.read_schema(path).names)
+        there = pq.read_schema(path).names
+        if twice := sorted({name for name in there if there.count(name) > 1}):
+            raise ValueError(f"{path} has {listed(twice)} more than once among its columns; rename all but one.")
+        names = set(there)
         columns = (
             sorted({*only, *(n for n in names if n.casefold() in besides)}) if only and set(only) <= names else None
         )

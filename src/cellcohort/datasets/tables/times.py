@@ -17,6 +17,7 @@ from cellcohort.missing_values import MISSING_LABEL
 TimeUnit = Literal["hours", "minutes", "days", "seconds", "timestamps"]
 _HOURS = {"hours": 1.0, "minutes": 1 / 60, "days": 24.0, "seconds": 1 / 3600}
 HOURS = ("hours", "hours_post_infection", "hours_post_perturbation", "hours_post_treatment", "hpi", "hpt")
+_ZONE = r"[T ]\d{2}[^+-]*(?:[Zz]|[+-]\d{2}(?::?\d{2})?)$"  # a time of day with a time zone
 _ROUNDED = 0.0051  # hours by which a time with two decimals may be off
 
 
@@ -115,6 +116,15 @@ class Times(NamedTuple):
                 f"{several(int(bad.sum()), 'row')} of {len(values):,}, such as {values[bad].iloc[0]!r}. Write them so, "
                 "or drop these rows; times that count from a start are numbers of hours, see data.time_unit."
             )
+        if not pd.api.types.is_datetime64_any_dtype(values):
+            texts = values.dropna().astype(str)
+            zoned = texts.str.contains(_ZONE)
+            if zoned.any() and not zoned.all():
+                raise ValueError(
+                    f"columns.hours={values.name!r} holds timestamps with a time zone in {int(zoned.sum())} of "
+                    f"{len(texts):,} rows and without in others, such as {texts[zoned].iloc[0]!r} and "
+                    f"{texts[~zoned].iloc[0]!r}: how far these are apart is not known. Give all a zone, or none."
+                )
         first = (
             times.min() if experiment is None else times.groupby(experiment.to_numpy(), dropna=False).transform("min")
         )
