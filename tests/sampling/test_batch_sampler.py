@@ -111,7 +111,10 @@ def test_no_hours() -> None:
         ({"batch_size": 0}, r"batch_size must be an integer >= \d, got 0"),
         ({"batch_size": 2.5}, r"batch_size must be an integer >= \d, got 2.5"),
         ({"batch_size": 60, "world_size": 2, "scope": "global"}, r"a batch of 120 cells is larger"),
-        ({"batch_size": 60, "world_size": 2}, r"fill 1 batch of .* fewer than world_size=2"),
+        (
+            {"batch_size": 60, "world_size": 2},
+            r"fewer than world_size=2 ranks; .*batch_size=\d+ or less",
+        ),
         ({"batch_size": 10, "rank": 2, "world_size": 2}, r"rank=2 does not exist"),
         ({"batch_size": 10, "world_size": 0}, r"world_size must be an integer >= \d, got 0"),
         ({"batch_size": 10, "seed": -1}, r"seed must be an integer >= \d, got -1"),

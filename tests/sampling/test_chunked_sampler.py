@@ -919,3 +919,20 @@ def test_over_epochs_every_stratum_of_many_comes_as_often_as_it_is_asked(weights
     if said:
         assert int(said[0].split(" of ")[0].replace(",", "")) == (expected < epochs).sum() > 3000
         assert counted[expected > 3].min() > 0 and expected.min() < 5
+
+
+@pytest.mark.parametrize("make", [BatchSampler, ChunkedBatchSampler])
+@pytest.mark.parametrize("axes", ["random", "two"])
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_small_tables_need_one_option_less(make: Any, axes: str, world_size: int) -> None:
+    """A default batch is larger than the table: the message names the size that fits, and it does."""
+    frame = pd.DataFrame({"experiment": ["a", "b"] * 100, "condition": ["m", "m", "d", "d"] * 50})
+    cells = CellTable.from_frame(frame)
+    size = 256 // world_size
+    with pytest.raises(ValueError, match=r"batch_sampler\.batch_size=\d+ or less") as refused:
+        make(cells, AXES[axes], size, world_size=world_size)
+    (fits,) = re.findall(r"batch_size=(\d+) or less", str(refused.value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortfallWarning)
+        assert len(make(cells, AXES[axes], int(fits), world_size=world_size)) == 1
+        assert make(cells, AXES[axes], 256, world_size=world_size, fixed=True).batch_size == 200 // world_size

@@ -151,7 +151,8 @@ class BatchSampler:
         if self._per_epoch is None and steps == 0:
             raise ValueError(
                 f"{plan.n_cells} cells fill {several(n, 'batch')} of batch_size={self.batch_size}, fewer "
-                f"than world_size={world_size} ranks; use fewer ranks, a smaller batch_size, or set num_batches."
+                f"than world_size={world_size} ranks; use fewer ranks, batch_sampler.batch_size="
+                f"{max(plan.n_cells // world_size, 1)} or less, or set num_batches."
             )
         self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
 

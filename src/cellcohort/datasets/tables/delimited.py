@@ -135,9 +135,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             yield file  # type: ignore[misc]  # a gzip file reads as any other
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path} is no gzip file, or cut off ({error}). Rename it, or compress it again."
-        ) from error
+        raise ValueError(f"{path} is no gzip file, or cut off ({error}). Rename it, or compress it again.") from error
 
 
 def _check_kind(path: Path, start: bytes) -> None:

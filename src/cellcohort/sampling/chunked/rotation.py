@@ -75,6 +75,8 @@ class Rotation:
 
     def primary_of(self, epoch: int, batch: np.ndarray) -> np.ndarray:
         """Return the primary group of each of some batches of an epoch."""
+        if not len(batch):
+            return np.empty(0, np.int64)
         window, place = np.divmod(batch, self.batches_per_window)
         run, row = np.divmod(epoch * self.windows_per_epoch + window, RUN)
         runs, index = np.unique(run, return_inverse=True)

@@ -128,7 +128,8 @@ class Plan:
         if places > self.n_cells:
             raise ValueError(
                 f"a batch of {places} cells is larger than the number of cells that may be drawn, "
-                f"{self.n_cells} of {len(cells)}; use a smaller batch_size (batch_sampler.batch_size)."
+                f"{self.n_cells} of {len(cells)}; use batch_sampler.batch_size={max(self.n_cells, 1)} or less (with "
+                "scope=global that of all ranks together)."
             )
         self.n_batches = self.n_cells // places
         hours = window.values(cells) if window else None
