@@ -12,6 +12,7 @@ LIBRARIES = {
     "train": ("hydra", "kornia", "lightning", "monai", "omegaconf", "pytorch_metric_learning", "rich", "torch"),
     "images": ("cachetools", "google_crc32c", "iohub", "omegaconf", "torch", "tqdm", "zarr"),
     "stores": ("anndata", "annbatch", "dask", "h5py", "torch", "zarr"),
+    "timm": ("timm", "torch"),
     "baselines": ("annbatch", "concord", "pytorch_metric_learning", "torch", "viscy_data"),
     "evaluate": ("copairs", "jinja2", "matplotlib", "scib_metrics", "sklearn", "statsmodels", "torch"),
 }

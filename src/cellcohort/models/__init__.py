@@ -10,5 +10,6 @@ from cellcohort.models.conv2d import Conv2d
 from cellcohort.models.conv3d import Conv3d
 from cellcohort.models.mlp import MLP
 from cellcohort.models.resnet import ResNet
+from cellcohort.models.timm import Timm
 
-__all__ = ["MLP", "Conv1d", "Conv2d", "Conv3d", "ExperimentNorm", "ResNet", "experiments"]
+__all__ = ["MLP", "Conv1d", "Conv2d", "Conv3d", "ExperimentNorm", "ResNet", "Timm", "experiments"]
