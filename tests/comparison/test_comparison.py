@@ -24,6 +24,7 @@ from cellcohort.comparison import (
     arms_of,
     compare,
     continued,
+    counted,
     coverage_of_intervals,
     estimate,
     holm,
@@ -406,6 +407,47 @@ def test_runs_are_paired_by_seed_and_split(tmp_path: Path) -> None:
     assert row["p"] == pytest.approx(stats.ttest_rel(*pairs).pvalue)
     assert "2 splits of the cells together" in coverage_of_intervals(runs)
     assert "share one split" in coverage_of_intervals([run for run in runs if run.split_seed == 0])
+
+
+def test_the_seeds_of_a_fold_count_once_and_intervals_are_over_folds(tmp_path: Path) -> None:
+    for fold in range(4):
+
+        def refold(config: dict[str, Any], fold: int = fold) -> None:
+            config["split"] |= {"by": "experiment", "folds": 4, "fold": fold}
+
+        make_sweep(tmp_path / str(fold), EFFECTS, seeds=3, key=fold, change=refold, cells=90 + fold)
+    runs, _ = read_runs([tmp_path / str(fold) for fold in range(4)])
+    arms = arms_of(runs)
+    assert len(arms) == 3 and {run.fold for run in runs} == {0, 1, 2, 3}
+    table = compare(arms)
+    frame = pd.DataFrame([(run.strategy, run.fold, run.scores.loc[0, "value"]) for run in runs])
+    means = frame.groupby([0, 1])[2].mean()
+    row = table.query("score == 'probe' and strategy == 'experiment'").iloc[0]
+    assert (row["n"], row["pairs"], row["unit"]) == (4, 4, "fold")
+    assert row["mean"] == pytest.approx(means["experiment"].mean())
+    assert row["p"] == pytest.approx(stats.ttest_rel(means["experiment"], means["random"]).pvalue)
+    low, high = stats.ttest_1samp(means["experiment"], 0).confidence_interval()
+    assert (row["low"], row["high"]) == pytest.approx((low, high))
+    baseline = table.query("score == 'probe' and representation == 'untrained'").iloc[0]
+    assert baseline["n"] == 4
+    said = coverage_of_intervals(runs)
+    assert "4 folds (held out: groups of experiment), each the mean of 3 seeds of the training" in said
+    assert "4 folds" in terminal(table, "random")
+    assert any("paired by seed and fold" in remark for remark in remarks(table, "random", []))
+    two = compare(arms_of([run for run in runs if run.fold < 2]))
+    assert two["p"].isna().all() and any("There are 2 folds only" in said for said in remarks(two, "random", []))
+    with pytest.raises(ValueError, match="with seed 0 and fold 1; a seed counts once"):
+        arms_of([*runs, next(run for run in runs if run.pairing == (0, 0, 1))])
+
+
+def test_scores_that_all_runs_named_before_are_those_that_count(tmp_path: Path, call: Call) -> None:
+    make_sweep(tmp_path, EFFECTS, seeds=3, how={"evaluation.scores": "mixing"})
+    assert counted(read_runs([tmp_path])[0]) == ["mixing"]
+    text = call(tmp_path)
+    assert "The scores that count were named before training: mixing." in text and "probe (" not in text
+    assert "probe (" in call(tmp_path, "--scores", "all")
+    make_run(tmp_path / "another", AXES["random"], 7, EFFECTS["random"], how={"evaluation.scores": "probe"})
+    assert counted(read_runs([tmp_path])[0]) == []
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -78,14 +78,14 @@ def test_two_views_of_a_row_are_a_pair_that_does_not_depend_on_the_batch(saved: 
     assert len(Profiles(saved, columns={"well": None}).dataset()) == 96
 
 
-@pytest.mark.parametrize("each", ["experiment", "Metadata_Site"])
+@pytest.mark.parametrize("each", ["experiment", "Metadata_Site", "all rows"])
 def test_scaling_by_controls_is_that_of_pandas(saved: Path, each: str) -> None:
-    scale_by = DMSO if each == "experiment" else {**DMSO, "each": each}
+    scale_by = {"experiment": DMSO, "all rows": {"each": "experiment"}}.get(each, {**DMSO, "each": each})
     values = Profiles(saved, COLUMNS, scale_by).dataset().recorded(np.arange(96))[:, :, 0]
     frame = profiles().reset_index(drop=True)
-    by = "Metadata_Plate" if each == "experiment" else each
+    by = "Metadata_Site" if each == "Metadata_Site" else "Metadata_Plate"
     for _, rows in frame.groupby(by):
-        controls = rows.loc[rows["Metadata_Compound"] == "DMSO", FEATURES]
+        controls = rows.loc[(rows["Metadata_Compound"] == "DMSO") | (each == "all rows"), FEATURES]
         expected = (rows[FEATURES] - controls.mean()) / controls.std(ddof=0)
         np.testing.assert_allclose(values[rows.index], expected, rtol=1e-4, atol=1e-5)
 

@@ -79,6 +79,30 @@ def test_by_experiment_the_named_or_a_share_of_them_are_held_out() -> None:
     assert {len(names) for names in drawn} == {1} and set().union(*drawn) == {1, 2, 3}
 
 
+def test_folds_hold_out_each_experiment_in_turn() -> None:
+    for fold, experiment in enumerate((1, 2, 3)):
+        for folds in (None, 3):
+            train, validation = split(dataset(), "experiment", fold=fold, folds=folds, seed=fold)
+            assert present(validation, "experiment") == {experiment}
+            assert present(train, "experiment") == {1, 2, 3} - {experiment}
+
+
+@pytest.mark.parametrize("folds", [2, 5])
+def test_folds_of_a_column_are_even_and_hold_out_each_group_once(folds: int) -> None:
+    well = np.repeat(np.arange(23), 4)
+    frame = pd.DataFrame({"well": well, "track": np.arange(92)})
+    frame.loc[frame["well"] == 7, "track"] = frame.loc[frame["well"] == 8, "track"].to_numpy()  # one group with it
+    held = [split(labelled(frame), "well", fold=i, folds=folds)[1].cells.column("well").present() for i in range(folds)]
+    assert sorted(one for groups in held for one in groups) == list(range(23))
+    assert max(map(len, held)) - min(map(len, held)) <= 2
+        sorted(one for groups in held for one in groups) == list(range(23))
+        and max(map(len, held)) - min(map(len, held)) <= 2
+    )
+    assert any({7, 8} <= set(groups) for groups in held)
+    other = split(labelled(frame), "well", fold=0, folds=folds, seed=1)[1].cells.column("well").present()
+    assert other != held[0]
+
+
 def test_it_repeats_and_the_seed_decides() -> None:
     assert np.array_equal(rows(split(dataset(), seed=4)[1]), rows(split(dataset(), seed=4)[1]))
     assert not np.array_equal(rows(split(dataset(), seed=4)[1]), rows(split(dataset(), seed=5)[1]))
@@ -96,6 +120,13 @@ def test_it_repeats_and_the_seed_decides() -> None:
         ({"by": "experiment", "held_out": [1, 2, 3]}, "no cell is left for training"),
         ({"by": "experiment", "held_out": []}, "no cell is left for validation"),
         ({"by": "track", "held_out": [1]}, "use by='experiment'"),
+        ({"by": "track", "fold": 1}, "fold=1 holds out groups of a column; use by='experiment'"),
+        ({"by": "experiment", "fold": 3}, "3 groups of experiment, so there are at most 3 folds; use folds=3 and fold"),
+        ({"by": "experiment", "fold": 0, "folds": 9}, "fold=0 of folds=9: the table has 3 groups of experiment"),
+        ({"by": "experiment", "fold": 2, "folds": 2}, "fold=2 is not one of folds=2; use 0 to 1"),
+        ({"by": "experiment", "folds": 3}, "folds=3 needs fold, which of them to hold out: 0 to 2"),
+        ({"by": "experiment", "fold": 0, "folds": 1}, "folds must be an integer >= 2, got 1"),
+        ({"by": "experiment", "fold": 0, "held_out": [1]}, "fold=0 and held_out=\\[1\\] both say what is held out"),
     ],
 )
 def test_what_cannot_be_split_so_is_refused(options: dict[str, Any], message: str) -> None:

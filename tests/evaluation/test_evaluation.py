@@ -365,6 +365,18 @@ def test_the_ilisi_does_not_count_the_frames_of_a_track(frames: int, whole: str)
     assert ilisi_scores(apart, held)[0].value < 0.02
 
 
+@pytest.mark.parametrize(("apart", "mixed"), [("c", True), ("a", False)])
+def test_an_experiment_held_out_alone_is_mixed_with_the_training_cells_of_the_others(apart: str, mixed: bool) -> None:
+    """Experiment a is held out; which of the others lies apart plays no part, only whether a lies among them."""
+    frame = frame_of(60, 1).sample(frac=1, random_state=0, ignore_index=True)
+    held = Held(table(frame), frame["experiment"].ne("a").to_numpy(), "track")
+    score = ilisi_scores(noise(len(frame)) + 50 * frame["experiment"].eq(apart).to_numpy()[:, None], held)[0]
+    assert score.value == pytest.approx(0.45 if mixed else 0, abs=0.08)  # in two of three experiments
+    assert "neighbours of the held-out experiment among training cells of the others" in score.note
+    few = Held(held.cells, frame["experiment"].eq("none").to_numpy(), "track")
+    assert "neighbours of the held-out" not in ilisi_scores(noise(len(frame)), few)[0].note
+
+
 def test_every_cell_stands_for_itself_where_there_are_no_copies() -> None:
     frame = frame_of(12).assign(well=lambda f: f["track"].str[-1].astype(int) % 3)
     cells = CellTable.from_frame(frame.drop(columns="track"), hours="hours", track=None)

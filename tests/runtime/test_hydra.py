@@ -203,6 +203,13 @@ def test_jobs_are_named_after_the_options_that_vary(shell: Shell, sweep: str, fi
     assert len(names) == 25 and (names[0], names[-1]) == (first, last)
 
 
+def test_a_named_sweep_holds_each_experiment_out_in_turn(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell("sweep=leave_one_experiment_out", "split.folds=3") == [f"random-s0-fold{fold}" for fold in range(3)]
+    with pytest.raises(SystemExit):
+        shell("sweep=leave_one_experiment_out")
+    assert "split.folds=None is not a number of folds; give as many as the data have" in capsys.readouterr().err
+
+
 def test_one_job_of_a_named_sweep_can_be_run_alone(shell: Shell) -> None:
     assert shell("sweep=strategies", "sampler=temporal", "hydra.mode=RUN") == ["temporal-s0"]
 

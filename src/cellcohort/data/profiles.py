@@ -56,7 +56,8 @@ class Profiles:
     scale_by : mapping, optional
         The control rows by which features are scaled: ``{"column": "Metadata_Compound", "label": "DMSO"}`` subtracts
         the mean of the controls of each experiment, and divides by their standard deviation. A feature that does not
-        vary among them is only centred. ``"each": "Metadata_Plate"`` scales by plate instead, or by any other column.
+        vary among them is only centred. ``"each": "Metadata_Plate"`` scales by plate instead, or by any other column;
+        without ``column`` and ``label``, ``{"each": "experiment"}`` scales by all rows of each experiment.
         All controls count, those of the validation part too. In any case a model standardises what it is given
         over the training part.
     merge_labels : mapping of str to mapping of label to label, optional
@@ -162,28 +163,26 @@ def _features(table: pd.DataFrame, mapped: Sequence[str], given: Sequence[str]) 
 
 
 def _controls(scale_by: Mapping[str, Any]) -> dict[str, Any]:
-    if not {"column", "label"} <= set(scale_by) <= {"column", "label", "each"}:
+    if not ({"column", "label"} <= set(scale_by) <= {"column", "label", "each"} or set(scale_by) == {"each"}):
         raise ValueError(
             f"data.scale_by has {listed(scale_by) or 'nothing'}; it needs column and label, such as "
-            "{column: Metadata_Compound, label: DMSO}, and may have each, the column whose groups are scaled."
+            "{column: Metadata_Compound, label: DMSO}, and may have each, the column whose groups are scaled; or each "
+            "alone, which scales by all rows of a group."
         )
     return dict(scale_by)
 
 
-def _scale(values: np.ndarray, cells: CellTable, column: str, label: Any, each: str = "experiment") -> None:
+def _scale(
+    values: np.ndarray, cells: CellTable, column: str | None = None, label: Any = None, each: str = "experiment"
+) -> None:
     """Scale the rows of each experiment, in place, by the mean and the standard deviation of its controls."""
-    labels, groups = cells.column(column), cells.column(each)
-    found, unknown = by_label({label: True}, labels.present())
-    if unknown:
-        raise ValueError(
-            f"data.scale_by.label={label!r} is no label of {column!r}, which has "
-            f"{listed(labels.present(), show=repr)}; name that of the controls."
-        )
-    control = np.isin(labels.codes, [code for code, one in enumerate(labels.labels) if one in found])
+    groups = cells.column(each)
+    control = np.ones(len(cells), bool) if column is None else _are_controls(cells, column, label)
     counts = np.bincount(groups.codes[control], minlength=len(groups.labels))
     if few := [f"{one!r} has {n}" for one, n in zip(groups.labels, counts, strict=True) if n < 2]:
+        rows = "rows" if column is None else f"rows with {column}={label!r}"
         raise ValueError(
-            f"data.scale_by needs two or more rows with {column}={label!r} in every {each}: {listed(few)}. Drop these, "
+            f"data.scale_by needs two or more {rows} in every {each}: {listed(few)}. Drop these, "
             "scale by a coarser data.scale_by.each, or leave data.scale_by out."
         )
     for code in range(len(groups.labels)):
@@ -191,3 +190,14 @@ def _scale(values: np.ndarray, cells: CellTable, column: str, label: Any, each: 
         of = values[own & control].astype(np.float64)
         mean, std = of.mean(0), of.std(0)
         values[own] = (values[own] - mean) / np.where(std <= 1e-6 * np.abs(mean), 1.0, std)
+
+
+def _are_controls(cells: CellTable, column: str, label: Any) -> np.ndarray:
+    labels = cells.column(column)
+    found, unknown = by_label({label: True}, labels.present())
+    if unknown:
+        raise ValueError(
+            f"data.scale_by.label={label!r} is no label of {column!r}, which has "
+            f"{listed(labels.present(), show=repr)}; name that of the controls."
+        )
+    return np.isin(labels.codes, [code for code, one in enumerate(labels.labels) if one in found])

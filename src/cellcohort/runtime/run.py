@@ -108,6 +108,23 @@ def stamp() -> str:
     return Launch.here().agree(lambda: f"{datetime.now():%Y-%m-%d/%H-%M-%S}-{secrets.token_hex(2)}", keep="stamp")
 
 
+def each_fold(folds: Any) -> str:
+    """Return the choices of a sweep over all folds, ``0,1,2,...``.
+
+    Raises
+    ------
+    ValueError
+        `folds` is not an integer of at least 2.
+    """
+    if not isinstance(folds, int) or folds < 2:
+        raise ValueError(
+            f"split.folds={folds} is not a number of folds; give as many as the data have experiments, such as "
+            "split.folds=9."
+        )
+    return ",".join(map(str, range(folds)))
+
+
+OmegaConf.register_new_resolver("each_fold", each_fold, replace=True)
 OmegaConf.register_new_resolver("strategy", strategy, replace=True)
 OmegaConf.register_new_resolver("stamp", stamp, use_cache=True, replace=True)
 OmegaConf.register_new_resolver("wandb_mode", wandb_mode, replace=True)
