@@ -99,6 +99,8 @@ def test_cells_whose_copies_must_be_in_training_are_in_neither_part_and_counted(
         training, validation = split(whole, "experiment", held_out=["a"])
     lost = np.setdiff1d(whole.rows, [*training.rows, *validation.rows])
     assert 0 < len(lost) == int(str(told[0].message).split()[0]) and len(lost) + len(validation) == n
+    scored = ~training_part(whole.cells, validation.cells, whole.whole)
+    assert sorted(whole.rows[scored]) == sorted(validation.rows), "they are not scored either"
     values = set(map(bytes, training.store.take(training.rows))) - {bytes(np.zeros(7, np.float32))}
     assert all(bytes(row) in values for row in whole.store.take(lost))
     assert not values & set(map(bytes, validation.store.take(validation.rows)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
-from cellcohort.datasets.images.descent import descent
+from cellcohort.datasets.images.descent import descent, mothers_among
 
 
 def test_all_generations_are_one_lineage() -> None:
@@ -15,3 +16,11 @@ def test_all_generations_are_one_lineage() -> None:
     assert found["mother"].tolist() == [-1, *range(n - 1), -1]
     assert found["lineage"].tolist() == [0] * n + [n]
     assert np.array_equal(found["first"], np.arange(n + 1)) and (found["n"] == 1).all()
+
+
+@pytest.mark.parametrize("there", [[0, 4], [0, 2, 4], [0, 1, 2, 3, 4], [3, 4], [4]])
+def test_the_nearest_ancestor_is_found_over_any_number_of_tracks_that_are_gone(there: list[int]) -> None:
+    """One cell whose track is broken in five; 5 and 6 are another one."""
+    mother = np.array([-1, 0, 1, 2, 3, -1, 5])
+    found = mothers_among(mother, np.array([*there, 6]))
+    assert [found[track] for track in there] == [-1, *there[:-1]] and found[6] == -1
