@@ -1,11 +1,12 @@
 """Run the studies of docs/evidence.md, and write their tables and pictures.
 
-    uv run python scripts/evidence.py                        # all studies, two jobs at a time
+    uv run python scripts/evidence.py --data <directory>     # all studies, two jobs at a time
     uv run python scripts/evidence.py lines --jobs 4
     uv run python scripts/evidence.py lines --only-tables  # of the runs that are finished
 
 Each study is made of sweeps in ``outputs/evidence/<study>``. Started again, it runs only what is not finished.
-Tables and pictures go to ``outputs/evidence/<study>/tables``.
+Tables and pictures go to ``outputs/evidence/<study>/tables``. The studies of real data need the directory that holds
+``jump_s3_controls/fields.parquet`` and ``bbbc021_profiles/wells.parquet``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +32,29 @@ from cellcohort.evaluation.scores_file import read_scores
 from cellcohort.runtime.run import FINISHED, strategy
 
 HERE = Path(__file__).parent
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#000000")  # of Okabe and Ito (2008)
 SHORT = {"experiment": "E", "condition": "C", "temporal": "T", "random": "R"}
 PLANTED_SCORES = ("condition_probe_across", "rarest_probe_across", "hours_explained_across", "experiment_ilisi")
+JUMP_SCORES = ("condition_probe_across", "replicate_map", "experiment_ilisi")
+BBBC021_SCORES = ("nsc", "nscb", "mechanism_map")
 DIAL = {"data.experiment_effect": "experiment_effect", "data.rare_share": "rare_share", "data.drift": "drift"}
 MIDDLE = {"data.experiment_effect": 1.0, "data.rare_share": 0.1, "data.drift": 0.0}
 LINES = tuple(
-    (*(f"{other}={MIDDLE[other]}" for other in DIAL if other != dial), "seed=0,1,2,3,4,5,6,7") for dial in DIAL
+    ("sweep=planted", *(f"{other}={MIDDLE[other]}" for other in DIAL if other != dial), "seed=0,1,2,3,4,5,6,7")
+    for dial in DIAL
 )
+QUIET = (
+    "logger=none",
+    "trainer.limit_val_batches=0",
+    "trainer.enable_progress_bar=false",
+    "evaluation.permutations=19",
+)
+VIEWS = ("pairs.same=null", "pairs.different=null", "objective.exclude=null")  # the positive is a view of the cell
+JUMP = (
+    *("recipe=jump_controls", "sweep=leave_one_experiment_out", "split.folds=9", "seed=0,1,2,3,4"),
+    *("model.norm=batch,layer,experiment", *QUIET),
+)
+BBBC021 = ("-m", "recipe=bbbc021", "seed=0,1,2,3,4", "model.norm=batch,layer", *QUIET)
 
 
 @dataclass(frozen=True)
@@ -45,23 +63,23 @@ class Study:
 
     Attributes
     ----------
-    sweep : str
-        Name of the preset in ``conf/sweep``.
     parts : tuple of tuple of str
-        Overrides of each sweep that the study is made of.
+        Arguments of each sweep that the study is made of.
     options : tuple of str
         Options of runs that tell what is compared, by their dotted names.
     tables : callable
         From the values of all runs to the table of tests of each family, by name.
-    picture : callable, optional
+    picture : callable
         From those tables to a figure.
+    file : str
+        Where the data lie in the directory that the user names; "" for simulated data.
     """
 
-    sweep: str
     parts: tuple[tuple[str, ...], ...]
     options: tuple[str, ...]
     tables: Callable[[pd.DataFrame], dict[str, pd.DataFrame]]
-    picture: Callable[[dict[str, pd.DataFrame]], Figure] | None = None
+    picture: Callable[[dict[str, pd.DataFrame]], Figure]
+    file: str = ""
 
 
 def values_of(directory: Path, options: Sequence[str]) -> pd.DataFrame:
@@ -72,6 +90,8 @@ def values_of(directory: Path, options: Sequence[str]) -> pd.DataFrame:
         axes = strategy(config.batch_sampler.axes or {}).split("-")
         arm = "+".join(sorted((SHORT.get(axis, axis) for axis in axes), key="ECT".find))
         told: dict[str, Any] = {"run": path.parent.name, "strategy": arm, "seed": config.seed}
+        if OmegaConf.select(config, "pairs.same"):
+            told["strategy"] = "P" if arm == "R" else f"{arm}+P"
         told |= {option: OmegaConf.select(config, option) for option in options}
         parts.append(read_scores(path.parent).assign(**told))
     if not parts:
@@ -79,11 +99,11 @@ def values_of(directory: Path, options: Sequence[str]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def tested(differences: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def told_apart(differences: pd.DataFrame, by: Sequence[str], over: str) -> pd.DataFrame:
     """Test the mean of the column "difference" against 0 in each group, over replicates; Holm over all groups."""
     rows = []
     for key, own in differences.groupby(list(by), sort=False):
-        found = estimate(own.groupby("seed")["difference"].mean())
+        found = estimate(own.groupby(over)["difference"].mean())
         rows.append(
             dict(zip(by, key, strict=True))
             | {"n": found.n, "difference": found.mean, "low": found.low, "high": found.high, "p": found.p}
@@ -112,10 +132,12 @@ def line_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
         rest = [other for other in DIAL if other != dial]
         on_line = np.logical_and.reduce([joined[other] == MIDDLE[other] for other in rest])
         lines.append(joined[on_line].assign(dial=name, level=joined[dial]))
-    points = tested(joined, [*DIAL, "strategy", "score"])  # the middle is a point of every line, and one test
+    points = told_apart(
+        joined, [*DIAL, "strategy", "score"], "seed"
+    )  # the middle is a point of every line, and one test
     every = pd.concat(lines).drop_duplicates(["dial", *DIAL, "strategy", "score"])
     levels = every[["dial", "level", *DIAL, "strategy", "score"]].merge(points, on=[*DIAL, "strategy", "score"])
-    return {"overall": tested(joined, ["strategy", "score"]), "levels": levels, "means": means(values)}
+    return {"overall": told_apart(joined, ["strategy", "score"], "seed"), "levels": levels, "means": means(values)}
 
 
 def cross_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -123,8 +145,8 @@ def cross_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
     joined = planted_differences(values)
     levels = pd.concat([joined.assign(dial=name, level=joined[dial]) for dial, name in DIAL.items()])
     return {
-        "overall": tested(joined, ["strategy", "score"]),
-        "levels": tested(levels, ["dial", "level", "strategy", "score"]),
+        "overall": told_apart(joined, ["strategy", "score"], "seed"),
+        "levels": told_apart(levels, ["dial", "level", "strategy", "score"], "seed"),
         "means": means(values),
     }
 
@@ -148,17 +170,10 @@ def planted_picture(tables: dict[str, pd.DataFrame]) -> Figure:
             own = table[(table["dial"] == dial) & (table["score"] == score)]
             levels = sorted(own["level"].unique())
             axes.axhline(0, color="#999999", linewidth=0.8, zorder=0)
-            for number, (name, colour) in enumerate(
-                zip(strategies, ("#0072B2", "#E69F00", "#009E73", "#000000"), strict=False)
-            ):
+            for number, (name, colour) in enumerate(zip(strategies, COLOURS, strict=False)):
                 rows = own[own["strategy"] == name].set_index("level").loc[levels]
                 x = np.arange(len(levels)) + 0.16 * (number - (len(strategies) - 1) / 2)
-                spread = np.array([rows["difference"] - rows["low"], rows["high"] - rows["difference"]])
-                axes.errorbar(x, rows["difference"], spread, fmt="none", ecolor=colour, elinewidth=1)
-                for at, row in zip(x, rows.itertuples(), strict=True):
-                    filled = row.verdict != OPEN
-                    shape = VERDICTS[str(row.verdict)][0]
-                    axes.plot(at, row.difference, shape, color=colour, mfc=colour if filled else "white", ms=5)
+                _points(axes, x, rows, colour)
                 axes.plot([], [], "s", color=colour, label=name)
             axes.set_xticks(np.arange(len(levels)), [f"{level:g}" for level in levels])
             if axes is axes_of[0]:
@@ -170,37 +185,101 @@ def planted_picture(tables: dict[str, pd.DataFrame]) -> Figure:
     return figure
 
 
+def arm_tables(values: pd.DataFrame, scores: Sequence[str], over: str) -> dict[str, pd.DataFrame]:
+    """Differences of each strategy and normalisation from random batches with batch normalisation."""
+    values = values[values["score"].isin(scores)].rename(columns={"model.norm": "norm", "split.fold": "fold"})
+    own = values[values["representation"] == "model"]
+    point = ["fold", "seed", "score"] if "fold" in own else ["seed", "score"]
+    first = (own["strategy"] == "R") & (own["norm"] == "batch")
+    joined = own[~first].join(own[first].set_index(point)["value"].rename("reference"), on=point)
+    joined = joined.assign(difference=joined["value"] - joined["reference"]).dropna(subset="difference")
+    by = ["representation", "strategy", "norm", "score"]
+    level = values.groupby(by, sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
+    return {"differences": told_apart(joined, ["strategy", "norm", "score"], over), "means": level}
+
+
+def arm_picture(tables: dict[str, pd.DataFrame]) -> Figure:
+    """One panel per score: the difference from random with batch normalisation of each strategy, by normalisation."""
+    table = tables["differences"]
+    scores, norms, strategies = (list(dict.fromkeys(table[name])) for name in ("score", "norm", "strategy"))
+    figure = Figure(figsize=(3.4 * len(scores), 3.2), layout="constrained")
+    for axes, score in zip(figure.subplots(1, len(scores), squeeze=False)[0], scores, strict=True):
+        axes.axhline(0, color="#999999", linewidth=0.8, zorder=0)
+        for number, (norm, colour) in enumerate(zip(norms, COLOURS, strict=False)):
+            rows = table[(table["score"] == score) & (table["norm"] == norm)].set_index("strategy")
+            x = np.array([strategies.index(name) for name in rows.index]) + 0.2 * (number - (len(norms) - 1) / 2)
+            _points(axes, x, rows, colour)
+            axes.plot([], [], "s", color=colour, label=norm)
+        axes.set_xticks(np.arange(len(strategies)), strategies)
+        axes.set_title(score, fontsize=9)
+    figure.axes[-1].legend(fontsize=8)
+    figure.suptitle("Difference from random batches with batch normalisation (filled: told apart from 0)", fontsize=9)
+    return figure
+
+
+def _points(axes: Any, x: np.ndarray, rows: pd.DataFrame, colour: str) -> None:
+    """Draw differences with their intervals; those told apart from 0 are filled triangles."""
+    spread = np.array([rows["difference"] - rows["low"], rows["high"] - rows["difference"]])
+    axes.errorbar(x, rows["difference"], spread, fmt="none", ecolor=colour, elinewidth=1)
+    for at, difference, verdict in zip(x, rows["difference"], rows["verdict"], strict=True):
+        face = "white" if verdict == OPEN else colour
+        axes.plot(at, difference, VERDICTS[str(verdict)][0], color=colour, mfc=face, ms=5)
+
+
 STUDIES = {
-    "lines": Study("planted", LINES, tuple(DIAL), line_tables, planted_picture),
-    "planted": Study("planted", ((),), tuple(DIAL), cross_tables, planted_picture),
+    "lines": Study(LINES, tuple(DIAL), line_tables, planted_picture),
+    "planted": Study((("sweep=planted",),), tuple(DIAL), cross_tables, planted_picture),
+    "jump": Study(
+        (
+            (*JUMP, *VIEWS, "sampler=random,experiment_aware,condition,[experiment_aware,condition]"),
+            (*JUMP, "sampler=random"),
+        ),
+        ("model.norm", "split.fold"),
+        partial(arm_tables, scores=JUMP_SCORES, over="fold"),
+        arm_picture,
+        "jump_s3_controls/fields.parquet",
+    ),
+    "bbbc021": Study(
+        (
+            (*BBBC021, *VIEWS, "sampler=random,experiment_aware,condition"),
+            (*BBBC021, "sampler=random,experiment_aware"),
+        ),
+        ("model.norm",),
+        partial(arm_tables, scores=BBBC021_SCORES, over="seed"),
+        arm_picture,
+        "bbbc021_profiles/wells.parquet",
+    ),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="*", help=f"of {', '.join(STUDIES)}; by default all")
+    parser.add_argument("--data", type=Path, help="directory of the real data")
     parser.add_argument("--jobs", type=int, default=2, help="jobs at a time")
     parser.add_argument("--only-tables", action="store_true", help="of the runs that are finished")
     options = parser.parse_args()
     if strange := [name for name in options.studies if name not in STUDIES]:
         parser.error(f"there is no study {', '.join(strange)}; there are: {', '.join(STUDIES)}")
-    for name in options.studies or STUDIES:
+    chosen = options.studies or list(STUDIES)
+    if options.data is None and (real := [name for name in chosen if STUDIES[name].file]) and not options.only_tables:
+        parser.error(f"{', '.join(real)} need --data, the directory that holds {STUDIES[real[0]].file}")
+    for name in chosen:
         study = STUDIES[name]
         directory = Path("outputs/evidence") / name
-        if not options.only_tables:
-            beside = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={options.jobs}"] if options.jobs > 1 else []
-            for part in study.parts:
-                sweep = [f"sweep={study.sweep}", f"hydra.sweep.dir={directory}", *part, *beside]
-                subprocess.run([sys.executable, str(HERE / "train.py"), *sweep], check=True)
+        beside = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={options.jobs}"] if options.jobs > 1 else []
+        for part in () if options.only_tables else study.parts:
+            data = [f"data.path={options.data / study.file}"] if study.file else []
+            sweep = [*part, *data, f"hydra.sweep.dir={directory}", *beside]
+            subprocess.run([sys.executable, str(HERE / "train.py"), *sweep], check=True)
         tables = study.tables(values_of(directory, study.options))
         place = directory / "tables"
         place.mkdir(exist_ok=True)
         for family, table in tables.items():
             table.to_csv(place / f"{family}.csv", index=False)
             print(f"\n{name}: {family}\n{table.to_string(index=False, float_format='%.3f')}")
-        if study.picture:
-            with styled():
-                study.picture(tables).savefig(place / f"{name}.png", dpi=120)
+        with styled():
+            study.picture(tables).savefig(place / f"{name}.png", dpi=120)
         print(f"evidence: {place}")
 
 

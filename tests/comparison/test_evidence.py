@@ -1,0 +1,60 @@
+"""The tables of the studies test the differences that they name, each once."""
+
+from __future__ import annotations
+
+import runpy
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+
+@pytest.fixture(scope="module")
+def evidence() -> dict[str, Any]:
+    return runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "evidence.py"))
+
+
+def test_lines_find_the_point_at_which_a_strategy_helps(evidence: dict[str, Any]) -> None:
+    middle = tuple(evidence["MIDDLE"].values())
+    points = {middle, *((x, *middle[1:]) for x in (0.0, 2.0)), *((*middle[:2], x) for x in (1.0, 3.0))}
+    rng = np.random.default_rng(0)
+    rows = []
+    for point, seed, score in product(points, range(8), evidence["PLANTED_SCORES"]):
+        base = rng.normal(0.5, 0.1)  # of the cells, the same for all strategies
+        for strategy in ("R", "E", "C"):
+            gain = 0.2 if strategy == "E" and point[0] == 2.0 else 0.0
+            told = dict(zip(evidence["DIAL"], point, strict=True))
+            value = base + gain + (strategy != "R") * rng.normal(0, 0.01)
+            rows.append(
+                {**told, "seed": seed, "score": score, "strategy": strategy, "representation": "model", "value": value}
+            )
+    tables = evidence["line_tables"](pd.DataFrame(rows))
+    levels = tables["levels"]
+    helped = levels[levels["verdict"] == "better"]
+    assert set(helped["strategy"]) == {"E"} and set(helped["dial"]) == {"experiment_effect"}
+    assert helped["level"].eq(2.0).all() and len(helped) == 4 and np.allclose(helped["difference"], 0.2, atol=0.02)
+    assert not (levels["verdict"] == "worse").any()
+    once = levels.drop_duplicates([*evidence["DIAL"], "strategy", "score"])
+    assert len(once) == 5 * 2 * 4 and (levels["dial"] == "rare_share").sum() == 2 * 4, "the middle is on every line"
+    assert len(tables["overall"]) == 8 and (tables["overall"]["n"] == 8).all()
+
+
+def test_arms_are_paired_by_fold_and_seed_and_tested_over_folds(evidence: dict[str, Any]) -> None:
+    rng = np.random.default_rng(2)
+    rows = []
+    for fold, seed in product(range(9), range(5)):
+        base = rng.normal(0.5, 0.2)
+        for strategy, norm in product(("R", "P"), ("batch", "experiment")):
+            value = base + 0.1 * (strategy == "P") + rng.normal(0, 0.005)
+            told = {"split.fold": fold, "seed": seed, "model.norm": norm, "strategy": strategy}
+            rows.append({**told, "score": "nsc", "representation": "model", "value": value})
+    tables = evidence["arm_tables"](pd.DataFrame(rows), ("nsc",), "fold")
+    table = tables["differences"].set_index(["strategy", "norm"])
+    assert len(table) == 3 and (table["n"] == 9).all()
+    assert table["verdict"]["P", "batch"] == table["verdict"]["P", "experiment"] == "better"
+    assert (
+        table["verdict"]["R", "experiment"] == "not told apart" and abs(table["difference"]["P", "batch"] - 0.1) < 0.01
+    )
