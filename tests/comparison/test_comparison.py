@@ -387,7 +387,14 @@ def test_features_that_are_the_same_for_all_seeds_have_no_seeds(tmp_path: Path) 
 def test_scores_that_are_nan_are_not_said_to_lack_seeds(tmp_path: Path) -> None:
     table = table_of(make_sweep(tmp_path, {name: {"probe": 0.5, "lost": np.nan} for name in ("random", "temporal")}))
     said = " ".join(remarks(table, "random", []))
-    assert "Not measured on these data: lost" in said and "fewer than" not in said
+    assert "Not measured on these data: lost;" in said and "fewer than" not in said
+    assert "lost: not measured" in terminal(table, "random") and "lost (higher" not in terminal(table, "random")
+
+
+def test_a_score_that_one_strategy_lacks_is_not_said_to_be_measured_nowhere(tmp_path: Path) -> None:
+    scores = {"random": {"probe": 0.5, "part": 0.5}, "temporal": {"probe": 0.5, "part": np.nan}}
+    said = " ".join(remarks(table_of(make_sweep(tmp_path, scores)), "random", []))
+    assert "part was not measured for temporal;" in said and "on these data" not in said
 
 
 def resplit(config: dict[str, Any]) -> None:
@@ -550,6 +557,18 @@ def test_the_script_prints_the_table_and_leaves_it_as_csv_and_markdown(tmp_path:
     assert written["verdict"].tolist() == table_of(tmp_path / "sweep")["verdict"].tolist()
     assert (place / "scores.md").read_text().count("| probe") == 5
     call(tmp_path / "sweep")  # its own output is no run
+
+
+def test_a_comparison_of_runs_is_written_to_a_directory_of_its_own(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_sweep(tmp_path / "sweep", {"random": {"probe": 0.5}}, seeds=2)
+    runs, before = sorted((tmp_path / "sweep").iterdir()), sorted((tmp_path / "sweep").rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    place = Path(call(*runs).splitlines()[-1].removeprefix("comparison: "))
+    assert place.parts[:2] == ("outputs", "compare") and (place / "report.html").exists()
+    assert call(*runs, "--out", "mine").endswith("comparison: mine\n") and Path("mine", "scores.csv").exists()
+    assert sorted((tmp_path / "sweep").rglob("*")) == before
 
 
 def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:

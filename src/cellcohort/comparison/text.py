@@ -41,6 +41,9 @@ def terminal(table: pd.DataFrame, reference: str) -> str:
     """
     blocks = []
     for score, rows in table.groupby("score", sort=False):
+        if rows["mean"].isna().all():
+            blocks.append("\n".join([f"{score}: not measured", *(f"  note: {note}" for note in notes(rows))]))
+            continue
         lines = text_table(head(reference), [cells(row) for _, row in rows.iterrows()])
         said = [f"note: {note}" for note in notes(rows)]
         blocks.append("\n".join([f"{score} ({better(rows)})", indent("\n".join([lines, *said]), "  ")]))
@@ -123,9 +126,12 @@ def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) ->
         said.append(f"{there} only: points without an interval, and no test; run at least {FEWEST} {more}.")
     elif len(uneven := measured.loc[measured["n"] < most, "strategy"].unique()):
         said.append(f"Some scores have fewer than {most} {unit}s: {', '.join(uneven)}.")
-    lost = models.loc[models["n"] == 0, "score"].unique()
-    if len(lost):
-        said.append(f"Not measured on these data: {', '.join(lost)}; the notes give the reasons.")
+    lost = models[models["n"] == 0].groupby("score", sort=False)["strategy"].agg(list)
+    everywhere = [str(score) for score, names in lost.items() if len(names) == models["strategy"].nunique()]
+    if everywhere:
+        said.append(f"Not measured on these data: {', '.join(everywhere)}; the notes give the reasons.")
+    for name, without in lost.drop(everywhere).items():
+        said.append(f"{name} was not measured for {joined(without)}; the notes give the reasons.")
     if not (models["pairs"] > 0).any() and (models["strategy"] != reference).any():
         names = ", ".join(models["strategy"].unique())
         said.append(f"No runs of {reference!r} are alike in all other options: no difference. There are: {names}.")
