@@ -75,25 +75,25 @@ def test_lists_can_be_values_of_a_sweep(sweep: Callable[..., Path]) -> None:
 def test_a_failed_job_is_named_does_not_stop_others_and_is_done_again(
     sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = "trainer.gradient_clip_val=wrong,1.0"
+    wrong = "+trainer.profiler=wrong,simple"
     with pytest.raises(SystemExit) as stop:
         sweep("sampler=random,temporal", wrong)
     said = capsys.readouterr().err
     assert stop.value.code == 1
     assert "2 of 4 jobs failed" in said and "hydra.sweep.dir=sweep" in said
-    for name in ("random-s0-gradient_clip_valwrong", "temporal-s0-gradient_clip_valwrong"):
-        (line,) = [line for line in said.splitlines() if line.startswith(f"  {name}: ")]
-        assert "TypeError" in line and f"traceback: sweep/{name}/error-rank0.txt" in said
-        assert "Traceback" in (tmp_path / "sweep" / name / "error-rank0.txt").read_text()
+    failed = ("random-s0-profilerwrong", "temporal-s0-profilerwrong")
+    (line,) = [line for line in said.splitlines() if line.startswith(f"  {', '.join(failed)}: ")]
+    assert "MisconfigurationException" in line and f"traceback: sweep/{failed[0]}/error-rank0.txt" in said
+    assert all("Traceback" in (tmp_path / "sweep" / name / "error-rank0.txt").read_text() for name in failed)
     good = times(tmp_path / "sweep")
-    assert set(good) == {"random-s0-gradient_clip_val1.0", "temporal-s0-gradient_clip_val1.0"}
+    assert set(good) == {"random-s0-profilersimple", "temporal-s0-profilersimple"}
     with pytest.raises(SystemExit):
         sweep("sampler=random,temporal", wrong)
     said = capsys.readouterr().err
-    assert "all 2 jobs that were run failed for one cause." in said and said.count("Got wrong") == 1
+    assert "all 2 jobs that were run failed for one cause." in said and said.count("    traceback: ") == 1
     assert "hydra.sweep.dir" not in said and times(tmp_path / "sweep") == good
     aside = {path.name for path in (tmp_path / "sweep" / "unfinished").iterdir()}
-    assert aside == {"random-s0-gradient_clip_valwrong-1", "temporal-s0-gradient_clip_valwrong-1"}
+    assert aside == {f"{name}-1" for name in failed}
 
 
 def test_a_sweep_whose_first_jobs_fail_for_one_cause_stops_and_states_it_once(
@@ -105,7 +105,27 @@ def test_a_sweep_whose_first_jobs_fail_for_one_cause_stops_and_states_it_once(
     assert stop.value.code == 1
     assert "all 2 jobs that were run failed for one cause. The other 2 jobs were not started." in said
     assert said.count("'no_such'") == 1 and "To run only these again" not in said
-    assert {path.parent.name for path in (tmp_path / "sweep").glob("*/config.yaml")} == {"random-s0", "random-s1"}
+    assert {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()} == {"random-s0", "random-s1"}
+
+
+def test_jobs_that_would_meet_the_cause_of_two_others_are_not_started(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even later on; those without the option that failed are."""
+    with pytest.raises(SystemExit):
+        sweep("split.by=track,no_such", "seed=0,1,2", "sampler=random")
+    said = capsys.readouterr().err
+    assert "2 of 6 jobs failed" in said and said.count("'no_such'") == 1
+    assert "1 job not started, since the last 2 jobs with split.by=no_such failed for one cause: random-s2" in said
+    assert {name.rpartition("by")[2] for name in times(tmp_path / "sweep")} == {"track"}
+
+
+def test_jobs_beside_each_other_stop_for_one_cause_too(start: Start, tmp_path: Path) -> None:
+    wrong = ("objective.temperature=-1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=1")
+    done = start("-m", "sampler=random,temporal", "seed=0,1", "logger=none", *wrong)
+    assert done.returncode == 1 and done.stderr.count("temperature=-1 is out of range") == 1, done.stderr
+    assert "all 2 jobs that were run failed for one cause. The other 2 jobs were not started." in done.stderr
+    assert {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()} == {"random-s0", "random-s1"}
 
 
 def test_long_values_make_short_names_that_differ_and_the_config_keeps_the_value(
@@ -277,15 +297,15 @@ def test_each_job_can_have_a_torchrun_of_its_own(start: Start, tmp_path: Path) -
     arguments = [
         "-m",
         "sampler=random",
-        "trainer.gradient_clip_val=wrong,1.0",
+        "+trainer.profiler=wrong,simple",
         "logger=none",
         "hydra/launcher=torchrun",
     ]
     done = start(*arguments)
     assert done.returncode == 1 and "1 of 2 jobs failed" in done.stderr, done.stderr
-    assert "random-s0-gradient_clip_valwrong: RuntimeError: torchrun ended with exit code 1" in done.stderr
-    assert set(times(tmp_path / "sweep")) == {"random-s0-gradient_clip_val1.0"}
-    assert read_about(tmp_path / "sweep" / "random-s0-gradient_clip_val1.0")["world_size"] == 2
+    assert "random-s0-profilerwrong: RuntimeError: torchrun ended with exit code 1" in done.stderr
+    assert set(times(tmp_path / "sweep")) == {"random-s0-profilersimple"}
+    assert read_about(tmp_path / "sweep" / "random-s0-profilersimple")["world_size"] == 2
 
 
 def test_jobs_can_be_given_to_submitit(start: Start, tmp_path: Path) -> None:

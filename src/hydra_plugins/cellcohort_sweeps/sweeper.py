@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from cellcohort.files import fingerprint, locked
 from cellcohort.messages import listed, several
 from cellcohort.runtime import signals
+from cellcohort.runtime.outcomes import Checked, NotStartedError, Outcomes, cause_of, said, tracebacks
 from cellcohort.runtime.run import FINISHED, command, digest, set_aside
 
 NAMED_ANYWAY = ("sampler", "batch_sampler", "seed", "run_name")  # a run name tells them without being asked
@@ -43,7 +44,8 @@ class ResumableSweeper(Sweeper):
     Started again with the same ``hydra.sweep.dir``, a sweep skips the jobs that are finished there,
     whatever their place in it; what another start left unfinished is moved to ``unfinished/`` and
     done again. All jobs are one W&B group, by ``WANDB_RUN_GROUP`` unless that is set. A job that
-    fails does not keep others from running, unless the first two fail for one cause; at the end all that
+    fails does not keep others from running, unless two in a row fail for one cause that the others would meet too
+    (see :class:`~cellcohort.runtime.outcomes.Outcomes`); at the end all that
     failed are named and the exit code is 1. A signal stops the job in hand, and no other begins.
 
     Parameters
@@ -62,7 +64,7 @@ class ResumableSweeper(Sweeper):
         """Take what Hydra gives, and make the launcher."""
         self.hydra_context, self.config = hydra_context, config
         self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
+            hydra_context=hydra_context, task_function=Checked(task_function), config=config
         )
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
@@ -90,13 +92,17 @@ class ResumableSweeper(Sweeper):
             )
             if not waiting:
                 return []
+            outcomes = Outcomes(directory)
+            outcomes.forget()
             try:
-                results, failed = _until_one_cause(self.launcher, waiting, directory)
+                results, failed = launched(self.launcher, waiting, directory)
             except signals.Stopped as stopped:
                 stopped.how_to_go_on = f"To go on: {command(**{'hydra.sweep.dir': directory})}"
                 raise
+            finally:
+                outcomes.forget()
         if failed:
-            raise CompactHydraException(_report(failed, directory, len(waiting), max(len(results), len(failed))))
+            raise CompactHydraException(_report(failed, directory, len(waiting)))
         return [results]
 
     def _jobs(self, choices: Sequence[Sequence[str]]) -> list[Job]:
@@ -158,22 +164,6 @@ def _refuse_several_tasks(config: DictConfig) -> None:
         )
 
 
-def _until_one_cause(
-    launcher: Any, jobs: Sequence[Job], directory: Path
-) -> tuple[list[JobReturn], dict[str, BaseException]]:  # fmt: skip
-    """Run jobs; where they run one after the other, not those after two that failed for one cause."""
-    beside = any(name in type(launcher).__module__ for name in ("joblib", "submitit"))
-    groups = [jobs] if beside or len(jobs) < 3 else [jobs[:1], jobs[1:2], jobs[2:]]
-    results: list[JobReturn] = []
-    failed: dict[str, BaseException] = {}
-    for group in groups:
-        done, worse = launched(launcher, group, directory)
-        results, failed = results + done, failed | worse
-        if group is not groups[0] and len(failed) == 2 and len(_causes(failed, directory)) == 1:
-            break
-    return results, failed
-
-
 @contextmanager
 def _signals_forwarded(launcher: Any) -> Iterator[None]:
     """Let processes that a launcher started save what they do when a signal stops the sweep, and wait for them."""
@@ -223,10 +213,11 @@ def launched(
             results, failed = results + done, failed | worse
         return results, failed
     for job, result in zip(jobs, results, strict=True):
-        try:
-            _ = result.return_value
-        except Exception as error:
-            failed[job.name] = error
+        if result.status is JobStatus.FAILED:
+            failed[job.name] = result._return_value  # `return_value` would print all overrides, and raise it
+            if isinstance(result._return_value, NotStartedError):
+                with suppress(OSError):
+                    (directory / job.name).rmdir()  # which Hydra made
     return results, failed
 
 
@@ -324,34 +315,27 @@ def _wandb_group(name: str) -> Iterator[None]:
             del os.environ["WANDB_RUN_GROUP"]
 
 
-def _causes(failed: Mapping[str, BaseException], directory: Path) -> dict[str, list[str]]:
-    """Return the failed jobs by cause: the error, and the end of the first traceback that was kept."""
+def _by_cause(failed: Mapping[str, BaseException], directory: Path) -> list[list[str]]:
+    """Return the names of failed jobs, those that failed for one cause together."""
     found: dict[str, list[str]] = {}
     for name, error in failed.items():
-        end = ""
-        if kept := _tracebacks(directory / name):
-            end = kept[0].read_text(encoding="utf-8").rstrip().rpartition("\n")[2]
-        found.setdefault(f"{_said(error)} {end}".replace(name, "<job>"), []).append(name)
-    return found
+        found.setdefault(cause_of(error, directory / name), []).append(name)
+    return list(found.values())
 
 
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-def _tracebacks(directory: Path) -> list[Path]:
-    """Return the tracebacks that the ranks of a job kept, the first, which is the cause, before others."""
-    return sorted(directory.glob("error-rank*.txt"), key=os.path.getmtime)
-
-
-def _report(failed: Mapping[str, BaseException], directory: Path, n_jobs: int, n_run: int) -> str:
-    rest = f" The other {several(n_jobs - n_run, 'job')} were not started." if n_run < n_jobs else ""
-    if len(failed) > 1 and len(failed) == n_run and len(_causes(failed, directory)) == 1:
-        name, error = next(iter(failed.items()))
-        lines = [f"all {several(n_run, 'job')} that were run failed for one cause.{rest}", f"  {_said(error)}"]
-        return "\n".join([*lines, *(f"    traceback: {kept}" for kept in _tracebacks(directory / name)[:1])])
-    lines = [f"{len(failed)} of {several(n_jobs, 'job')} failed:"]
-    for name, error in failed.items():
-        lines.append(f"  {name}: {_said(error)}")
-        lines += [f"    traceback: {kept}" for kept in _tracebacks(directory / name)[:1]]
-    return "\n".join([*lines, f"To run only these again: {command(**{'hydra.sweep.dir': directory})}"])
+def _report(failed: Mapping[str, BaseException], directory: Path, n_jobs: int) -> str:
+    skipped = {name: str(error) for name, error in failed.items() if isinstance(error, NotStartedError)}
+    failed = {name: error for name, error in failed.items() if name not in skipped}
+    causes = _by_cause(failed, directory)
+    tell = []
+    for names in causes:
+        tell.append(f"  {listed(names, 5)}: {said(failed[names[0]])}")
+        tell += [f"    traceback: {kept}" for kept in tracebacks(directory / names[0])[:1]]
+    if len(causes) == 1 and len(failed) > 1 and len(failed) == n_jobs - len(skipped):
+        rest = f" The other {several(len(skipped), 'job')} were not started." if skipped else ""
+        return "\n".join([f"all {several(len(failed), 'job')} that were run failed for one cause.{rest}", *tell])
+    for reason in dict.fromkeys(skipped.values()):
+        names = [name for name in skipped if skipped[name] == reason]
+        tell.append(f"{several(len(names), 'job')} not started, since {reason} for one cause: {listed(names, 5)}")
+    again = f"To run only these again: {command(**{'hydra.sweep.dir': directory})}"
+    return "\n".join([f"{len(failed)} of {several(n_jobs, 'job')} failed:", *tell, again])

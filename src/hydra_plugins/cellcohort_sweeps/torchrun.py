@@ -15,6 +15,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cellcohort.runtime import signals
+from cellcohort.runtime.outcomes import NotStartedError, Outcomes, cause_of, typed
 from cellcohort.runtime.run import quoted
 
 OF_THE_SWEEP = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep", "hydra.mode")
@@ -84,12 +85,20 @@ class TorchrunLauncher(Launcher):
             config.hydra.job.id = config.hydra.job.num = number
         directory = Path(config.hydra.sweep.dir) / str(OmegaConf.select(config, "hydra.sweep.subdir"))
         mine = [override for override in config.hydra.overrides.hydra if not override.startswith(OF_THE_SWEEP)]
+        outcomes, options = Outcomes(Path(config.hydra.sweep.dir)), typed(config.hydra.overrides.task)
+        result = JobReturn(list(config.hydra.overrides.task), config, status=JobStatus.COMPLETED)
+        try:
+            outcomes.check(options)
+        except NotStartedError as refused:
+            result.status, result.return_value = JobStatus.FAILED, refused
+            return result
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += [f"--nproc-per-node={self.nproc_per_node}", sys.argv[0], *config.hydra.overrides.task, *mine]
         command += [f"hydra.run.dir={quoted(directory)}", "hydra.mode=RUN"]
         code = subprocess.run(command, start_new_session=True).returncode  # Ctrl-C reaches it by the sweeper alone
-        result = JobReturn(list(config.hydra.overrides.task), config, status=JobStatus.COMPLETED)
+        cause = ""
         if code:
-            result.status = JobStatus.FAILED
-            result.return_value = RuntimeError(f"torchrun ended with exit code {code}")
+            error = RuntimeError(f"torchrun ended with exit code {code}")
+            result.status, result.return_value, cause = JobStatus.FAILED, error, cause_of(error, directory)
+        outcomes.add(options, cause)
         return result

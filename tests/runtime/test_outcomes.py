@@ -1,0 +1,60 @@
+"""Which jobs of a sweep are not started, after others failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cloudpickle
+import pytest
+from omegaconf import DictConfig
+
+from cellcohort.runtime.outcomes import Checked, NotStartedError, Outcomes, cause_of
+
+
+def refused(directory: Path, ended: list[tuple[str, str]], job: str) -> str:
+    """Why a job is not started after those that ended, each with its options and its cause; empty where it is."""
+    outcomes = Outcomes(directory)
+    outcomes.forget()
+    for options, cause in ended:
+        outcomes.add(options.split(), cause)
+    try:
+        outcomes.check(job.split())
+    except NotStartedError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        ([], ""),
+        ([("a=1 s=0", "full")], ""),
+        ([("a=1 s=0", "full"), ("a=1 s=1", "full")], "all jobs before it failed"),
+        ([("a=1 s=0", "full"), ("a=1 s=1", "other")], ""),
+        ([("a=1 s=0", "full"), ("a=1 s=1", ""), ("a=3 s=0", "full")], ""),
+        ([("a=1 s=0", ""), ("a=2 s=0", "full"), ("a=3 s=1", "full")], "the last 2 jobs failed"),
+        ([("a=1 s=0", ""), ("a=2 s=0", "full"), ("a=2 s=1", "full")], ""),  # what a=2 needs is not there
+        ([("a=1 s=0", ""), ("a=3 s=0", "full"), ("a=3 s=1", "full")], "the last 2 jobs with a=3 failed"),
+        ([("a=1 s=0", ""), ("a=3 s=0", "full"), ("a=3 s=1", "full"), ("a=2 s=0", "")], ""),
+        ([("a=1 s=0", "one"), ("a=2 s=0", "full"), ("a=2 s=1", "full")], "all jobs before it failed"),
+    ],
+)
+def test_a_job_is_not_started_where_two_in_a_row_failed_for_a_cause_that_it_would_meet(
+    tmp_path: Path, ended: list[tuple[str, str]], said: str
+) -> None:
+    same = [(f"{options} path=here", cause) for options, cause in ended]
+    assert refused(tmp_path, same, "a=3 s=7 path=here") == said
+
+
+def test_causes_of_two_jobs_are_equal_but_for_their_names(tmp_path: Path) -> None:
+    causes = set()
+    for job in ("random-s0", "random-s1"):
+        (tmp_path / job).mkdir()
+        (tmp_path / job / "error-rank0.txt").write_text(f"Traceback\nOSError: {job} is full\n")
+        causes.add(cause_of(RuntimeError(f"no room in {job}"), tmp_path / job))
+    assert causes == {"RuntimeError: no room in <job> OSError: <job> is full"}
+
+
+def test_what_a_job_runs_can_be_sent_to_another_process() -> None:
+    sent = cloudpickle.loads(cloudpickle.dumps((Checked(DictConfig), NotStartedError("all failed"))))
+    assert isinstance(sent[0], Checked) and str(sent[1]) == "all failed"
