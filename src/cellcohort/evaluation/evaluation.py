@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -36,6 +37,9 @@ from cellcohort.evaluation.tracks import smoothness_scores
 from cellcohort.messages import joined, listed, whole_number
 from cellcohort.module import ContrastiveModule
 from cellcohort.sampling.rng import key_of, uniform
+
+if TYPE_CHECKING:
+    from pydantic import NonNegativeInt
 
 MOST_POSITIVES = 2000
 NEED_MECHANISM = ("mechanism_map", "nsc", "nscb")
@@ -77,7 +81,7 @@ class Evaluation:
         self,
         max_cells: int = 20_000,
         permutations: int = 199,
-        seed: int = 0,
+        seed: NonNegativeInt = 0,
         replicates: Replicates = Replicates(),  # noqa: B008  # frozen
         mechanism: str | None = None,
         treatments: Treatments = Treatments(),  # noqa: B008
@@ -196,8 +200,30 @@ class Evaluation:
         self, vectors: np.ndarray, chosen: Chosen, pairs: tuple[np.ndarray, np.ndarray], name: str, progress: tqdm
     ) -> Iterator[Score]:
         """All scores of a representation; the progress bar names those that are being computed."""
+        for step, scores in self.steps(vectors, chosen, pairs).items():
+            progress.set_description(f"scores: {step} of {name}")
+            yield from scores()
+            progress.update()
+
+    def steps(
+        self, vectors: np.ndarray, chosen: Chosen, pairs: tuple[np.ndarray, np.ndarray]
+    ) -> dict[str, Callable[[], list[Score]]]:
+        """Return what computes the scores of a representation, by name.
+
+        Parameters
+        ----------
+        vectors : numpy.ndarray of float, shape (n_rows, dim)
+            Of the rows of `chosen`.
+        chosen : Chosen
+        pairs : tuple of numpy.ndarray of float, shape (n_pairs, dim) each
+            Held-out cells and their positives.
+
+        Returns
+        -------
+        dict of str to callable
+        """
         inputs, held = vectors[: chosen.n_held], chosen.held
-        steps: dict[str, Callable[[], list[Score]]] = {
+        return {
             "condition probes": lambda: condition_scores(inputs, held),
             "hours": lambda: hours_scores(inputs, held),
             "experiment probe": lambda: experiment_scores(inputs, held),
@@ -208,10 +234,6 @@ class Evaluation:
             "replicates": lambda: replicate_scores(centred(inputs, held.training), held, self.replicates),
             "mechanisms": lambda: self._mechanism_scores(centred(inputs, held.training), held),
         }
-        for step, scores in steps.items():
-            progress.set_description(f"scores: {step} of {name}")
-            yield from scores()
-            progress.update()
 
     def _mechanism_scores(self, inputs: np.ndarray, held: Held) -> list[Score]:
         return [] if self.mechanism is None else mechanism_scores(inputs, held, self.mechanism, self.treatments)
