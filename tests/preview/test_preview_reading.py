@@ -307,7 +307,7 @@ def test_leaders_that_come_otherwise_than_asked_are_told() -> None:
     off = [i for i in range(5) if max(asked[i], led[i]) > 2 * min(asked[i], led[i])]
     one = found(of, "batches of each rank come from about")
     assert off and all(
-        f"{'uvwxy'[i]} {100 * led[i]:.1f} % instead of {100 * asked[i]:.1f} %" in one.problem for i in off
+        f"{'uvwxy'[i]}: {100 * led[i]:.1f} % instead of {100 * asked[i]:.1f} %" in one.problem for i in off
     )
     assert one.problem.count("instead of") == len(off)
     rows = survey(BatchSampler(of.sampler.cells, of.sampler.axes, 32, world_size=2, num_batches=20))

@@ -151,11 +151,14 @@ def _paragraph(title: str, sentences: Sequence[str]) -> list[str]:
 def _epoch(survey: Survey) -> Iterator[str]:
     sampler, n_ranks = survey.sampler, survey.sampler.world_size
     cut = f", cut to {survey.epoch_steps:,} by trainer.limit_train_batches" if survey.epoch_steps < len(sampler) else ""
+    draws = several(survey.epoch_steps * n_ranks * sampler.batch_size, "draw")
     yield (
-        f"{several(len(sampler), 'batch')} of {several(sampler.batch_size, 'cell')} on each of "
-        f"{several(n_ranks, 'rank')}{cut}: {several(survey.epoch_steps * n_ranks * sampler.batch_size, 'draw')} from "
+        f"{several(len(sampler), 'batch')} of {several(sampler.batch_size, 'cell')} on "
+        f"{'each of ' * (n_ranks > 1)}{several(n_ranks, 'rank')}{cut}: {draws} from "
         f"{several(sampler.n_cells, 'cell')}. The training has {several(survey.epochs, 'epoch')}."
     )
+    if n_ranks == 1:
+        yield "For a training in several processes, set world_size to their number."
     part = (
         "all of epoch 0"
         if survey.steps == survey.epoch_steps

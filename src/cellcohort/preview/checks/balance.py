@@ -80,7 +80,7 @@ def drift(survey: Survey) -> Iterator[Finding]:
             np.abs(found - asked) * survey.n_batches > 1
         )
         order = np.argsort(-np.abs(found - asked) * off, kind="stable")[: np.count_nonzero(off)]
-        texts = [f"{group.names[code]} {percent(found[code])} instead of {percent(asked[code])}" for code in order]
+        texts = [f"{group.names[code]}: {percent(found[code])} instead of {percent(asked[code])}" for code in order]
     if group is None or not (texts or unreached):
         return
     batches = several(survey.n_batches, "batch")

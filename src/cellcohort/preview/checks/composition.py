@@ -80,13 +80,13 @@ def _labels_short(survey: Survey, shares: LabelShares) -> tuple[list[str], bool]
         rows, n = shares.by_primary, len(shares.cells)
         pairs = group.column.codes.astype(np.int64) * n + shares.column.codes
         cells = np.bincount(pairs, minlength=len(rows) * n).reshape(-1, n)
-        where = [f" in batches of {name}" for name in group.names]
+        where = [f" in batches of {group.title} {name}" for name in group.names]
     asked = np.broadcast_to(np.asarray(shares.asked) if where == [""] else shares.asked_by_primary, rows.shape)
     lacking = np.nan_to_num((asked - rows) * size)
     lacking[lacking <= np.maximum(1.0, 0.1 * asked * size)] = 0
     order = [divmod(int(k), lacking.shape[1]) for k in np.argsort(-lacking, axis=None, kind="stable")]
     texts = [
-        f"{shares.names[code]} {percent(rows[row, code])} instead of {percent(asked[row, code])}{where[row]}"
+        f"{shares.names[code]}: {percent(rows[row, code])} instead of {percent(asked[row, code])}{where[row]}"
         for row, code in order[: np.count_nonzero(lacking)]
     ]
     return texts, bool((cells[lacking > 0] == 0).any())
@@ -112,7 +112,7 @@ def time_windows(survey: Survey) -> Iterator[Finding]:
             n_batches = np.bincount(primary, minlength=len(group.cells))
             share = np.bincount(primary, few, minlength=len(group.cells)) / np.maximum(n_batches, 1)
             code = int(np.argmax(share))
-            worst = f", most often in those of {group.names[code]} ({percent(share[code])} of them)"
+            worst = f", most often in those of {group.title} {group.names[code]} ({percent(share[code])} of them)"
         yield Finding(
             f"Too few cells {where} the time window: {_of_batches(survey, few)} have {percent(held[few].mean())} of "
             f"their cells inside it instead of {percent(asked[few].mean())}{times}{worst}.",
