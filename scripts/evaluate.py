@@ -15,6 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.runtime.cli import refuse_unread, run_command
 from cellcohort.runtime.distributed import Launch
+from cellcohort.runtime.options import check_kinds
+from cellcohort.runtime.stored_config import read_config
 
 
 @hydra.main(config_path="../conf", config_name="evaluate", version_base="1.3")
@@ -28,6 +30,8 @@ def main(config: DictConfig) -> None:
         raise ValueError("an evaluation is one process: start it without torchrun.")
     if config.export not in (None, "h5ad"):
         raise ValueError(f"export={config.export} is not a choice; use export=h5ad, or leave it out.")
+    check_kinds(config)
+    read_config(config.run)
     from cellcohort.evaluation import load_run  # here, so that a mistyped command line is told at once
 
     evaluation = instantiate(config.evaluation)

@@ -9,17 +9,19 @@ import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from cellcohort.preview import cover, findings, picture, report, survey, training_cells
 from cellcohort.runtime.cli import run_command
 from cellcohort.runtime.run import Run
-from cellcohort.sampling import ShortfallWarning
 
 
 @hydra.main(config_path="../conf", config_name="preview", version_base="1.3")
 def main(config: DictConfig) -> None:
-    with Run(config, used=("data", "pairs", "split", "sampler", "batch_sampler")) as run:
+    with Run(config) as run:
         if run.world_size > 1:
             raise ValueError(f"a preview is one process; instead of torchrun, say world_size={run.world_size}.")
+
+        # here, so that a mistyped command line is told at once
+        from cellcohort.preview import cover, findings, picture, report, survey, training_cells
+        from cellcohort.sampling import ShortfallWarning
 
         # cells
         source = training_cells(config)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.labels import in_order
-from cellcohort.messages import listed, several
+from cellcohort.messages import listed, meant, several
 from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing, said_words
 
 TICKS = 1_000_000  # per hour, of the clock that tells times apart
@@ -190,7 +190,8 @@ class CellTable:
         columns = list(map(str, self._frame.columns))
         if name not in ("experiment", "condition", "track"):
             known = listed(dict.fromkeys([*self._roles, *columns]))
-            return f"the table has no column {name!r}; it has {known}. Name one of these."
+            hint = meant([name], [*self._roles, *columns])
+            return f"the table has no column {name!r}; it has {known}. {hint}Name one of these."
         free = listed(column for column in columns if column not in {*names_of(self._roles.values()), "hours"})
         return (
             f"no {name} is named; name its column with data.columns.{name}, in code "
@@ -218,8 +219,9 @@ class CellTable:
 
 def _require(frame: pd.DataFrame, role: str, name: str) -> None:
     if name not in frame.columns:
+        there = list(map(str, frame.columns))
         raise ValueError(
-            f"{role}={name!r} is not a column; the table has {listed(map(str, frame.columns))}. "
+            f"{role}={name!r} is not a column; the table has {listed(there)}. {meant([name], there)}"
             f"Name one of these with data.columns.{role}, or say null there if there is none; in code {role}=None."
         )
     if isinstance(frame[name], pd.DataFrame):

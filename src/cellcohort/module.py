@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, override
+from typing import TYPE_CHECKING, Any, override
 
 import lightning
 import numpy as np
@@ -29,6 +29,9 @@ from cellcohort.models._normalisation import experiment_norms
 from cellcohort.runtime.checkpoints import read_checkpoint
 from cellcohort.runtime.distributed import check_place
 from cellcohort.runtime.stored_config import check_targets
+
+if TYPE_CHECKING:
+    from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 MLP = {"_target_": "cellcohort.models.MLP"}
 NTXENT = {"_target_": "cellcohort.objectives.NTXent"}
@@ -118,10 +121,10 @@ class ContrastiveModule(lightning.LightningModule):
         shape: Sequence[int],
         model: Mapping[str, Any] = MLP,
         objective: Mapping[str, Any] = NTXENT,
-        projection: int = 64,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 1e-4,
-        seed: int = 0,
+        projection: PositiveInt = 64,
+        learning_rate: PositiveFloat = 1e-3,
+        weight_decay: NonNegativeFloat = 1e-4,
+        seed: NonNegativeInt = 0,
         views: Views | None = None,
     ) -> None:
         super().__init__()

@@ -231,7 +231,7 @@ def trainer(**options: Any) -> lightning.Trainer:
     [
         ({"use_distributed_sampler": True}, "trainer.use_distributed_sampler=true"),
         ({"overfit_batches": 2}, "trainer.overfit_batches=2"),
-        ({"limit_train_batches": 0}, "no batch to train on: 4 batches per epoch, trainer.limit_train_batches=0"),
+        ({"limit_train_batches": 0}, "no batch to train on: trainer.limit_train_batches=0"),
         ({"max_epochs": 0}, "trainer.max_epochs=0"),
         ({"max_steps": 0}, "trainer.max_steps=0"),
     ],

@@ -20,10 +20,10 @@ from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.split import ROW
 from cellcohort.datasets.tables.merge_labels import MergeLabels
-from cellcohort.datasets.tables.read import read_table
+from cellcohort.datasets.tables.read import has_columns, read_table
 from cellcohort.datasets.tables.rows import cells_of_rows
 from cellcohort.labels import by_label
-from cellcohort.messages import listed
+from cellcohort.messages import listed, meant
 from cellcohort.missing_values import Missing
 
 if TYPE_CHECKING:
@@ -118,6 +118,12 @@ class Profiles:
             whole=self._whole, pair_rule=pairs,
         )  # fmt: skip
 
+    def check_columns(self) -> None:
+        """Refuse what :meth:`dataset` refuses, where the header of the table lacks a column that is named."""
+        roles = {**COLUMNS, **self.columns}
+        if not has_columns(self.path, names_of([*roles.values()])):
+            self._read()
+
     @property
     def _whole(self) -> str:
         return ROW if self.columns.get("well") is None else "well"
@@ -134,14 +140,18 @@ class Profiles:
         labels = table.drop(columns=names)
         if lacking := [f"{role}={name!r}" for role in roles for name in names_of([roles[role]]) if name not in labels]:
             raise ValueError(
-                f"{', '.join(lacking)}: no such column; the labels of the table are {listed(labels) or 'none'}. Name "
-                "these in data.columns, or say null there."
+                f"{', '.join(lacking)}: no such column; the labels of the table are {listed(labels) or 'none'}. "
+                f"{_hint(roles, labels)}Name these in data.columns, or say null there."
             )
         values = feature_values(table, names, (), table.attrs.get("words", {}))
         cells = with_copies(cells_of_rows(labels, roles, self.merge_labels, self.missing), values)
         if self.scale_by is not None:
             _scale(values, cells, **_controls(self.scale_by))
         return cells, values, names
+
+
+def _hint(roles: Mapping[str, Any], labels: pd.DataFrame) -> str:
+    return meant([name for name in names_of(roles.values()) if name not in labels], list(map(str, labels)))
 
 
 def _features(table: pd.DataFrame, mapped: Sequence[str], given: Sequence[str]) -> list[str]:

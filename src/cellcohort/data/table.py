@@ -8,10 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-import anndata
-import h5py  # type: ignore[import-untyped]
 import pandas as pd
-import zarr
 
 from cellcohort.cells import names_of
 from cellcohort.datasets.partners import PairRule, chosen
@@ -103,6 +100,10 @@ class Table:
             return read_table(path, names_of(roles.values()), wanted, text, names_of([roles["hours"]]))
         if not path.exists():
             raise FileNotFoundError(f"no file {path} (seen from {Path.cwd()}); give a table or an AnnData file.")
+        import anndata  # here, as these are slow to import and of no use for other tables
+        import h5py  # type: ignore[import-untyped]
+        import zarr
+
         obs: Any
         try:
             if path.suffix == ".zarr":

@@ -20,7 +20,7 @@ from cellcohort.datasets.positives import Positive, anchor_cells
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of
 from cellcohort.datasets.tables.merge_labels import MergeLabels
-from cellcohort.datasets.tables.read import read_table
+from cellcohort.datasets.tables.read import has_columns, read_table
 from cellcohort.datasets.tables.times import Times, TimeUnit
 from cellcohort.messages import listed
 from cellcohort.missing_values import Missing, said_words
@@ -166,6 +166,14 @@ class Tracks(Windows):
             cells, values, roles.features, self.frames, self.tau_hours, self.positive, made(self.augment), self.seed,
             roles.whole, pairs,
         )  # fmt: skip
+
+    def check_columns(self) -> None:
+        """Refuse what :meth:`check` refuses, where the header of the table lacks a column or no feature is named."""
+        roles = Roles.of(self.columns)
+        if not roles.features or not has_columns(
+            self.path, {*roles.columns(), *roles.features}, self._numbers(roles)
+        ):  # fmt: skip
+            self.check()
 
     def check(self) -> None:
         """Read the features, and refuse those that :meth:`dataset` refuses."""

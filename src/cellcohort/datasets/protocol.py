@@ -86,7 +86,9 @@ class Source(Protocol):
     """Where cells come from, before anything is read.
 
     The groups of ``conf/data`` make one each. Its attributes are the options of the group. It may have a method
-    ``check()``, by which a preview refuses inputs of cells that training would refuse.
+    ``check()``, by which a preview refuses inputs of cells that training would refuse, and a method
+    ``check_columns()``, which refuses a table without the columns that are named, and reads no more than its header
+    where they are there.
     """
 
     def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -17,6 +17,8 @@ from cellcohort.labels import by_label
 from cellcohort.messages import listed, plural_of, several, whole_number
 
 if TYPE_CHECKING:
+    from pydantic import Field, NonNegativeInt
+
     from cellcohort.datasets.features.windows import TrackWindows
 
 CHUNK = "stored_chunk"  # column of stored cells whose groups are not cut where there are no tracks
@@ -27,9 +29,9 @@ _SMALL = 0.5  # part of the share asked for, of either part of the split, below 
 def split[Tracks: (TrackWindows, LabelledCells)](
     dataset: Tracks,
     by: Name = "track",
-    fraction: float = 0.2,
+    fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2,
     held_out: Sequence[Any] | None = None,
-    seed: int = 0,
+    seed: NonNegativeInt = 0,
     fold: int | None = None,
     folds: int | None = None,
 ) -> tuple[Tracks, Tracks]:

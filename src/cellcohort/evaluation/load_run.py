@@ -118,11 +118,6 @@ def load_data(directory: str | os.PathLike[str], packages: Sequence[str] = ()) -
 
 def _config(directory: Path, packages: Sequence[str]) -> tuple[DictConfig, str]:
     """Return the config of a run whose targets may be called, and by which version it was made."""
-    if not (directory / "config.yaml").exists():
-        held = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else "no such directory"
-        raise FileNotFoundError(
-            f"{directory} holds no run: no config.yaml ({held}). Give what train.py printed as `run:`."
-        )
     config = DictConfig(read_config(directory))
     for name in (*BUILT, *(["pairs"] if "pairs" in config else [])):
         check_targets(OmegaConf.to_container(config[name]), name, packages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from monai.data import ThreadBuffer, ThreadDataLoader
@@ -15,6 +15,9 @@ from cellcohort.datasets.protocol import Samples
 from cellcohort.messages import changes
 from cellcohort.runtime.signals import leave_process_group
 from cellcohort.sampling.protocol import Sampler
+
+if TYPE_CHECKING:
+    from pydantic import NonNegativeInt, PositiveInt
 
 __all__ = ["BatchLoader", "make_loader"]
 
@@ -121,9 +124,9 @@ def _outcomes(batches: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 def make_loader(
     dataset: Samples,
     batch_sampler: Sampler,
-    num_workers: int = 0,
+    num_workers: NonNegativeInt = 0,
     persistent_workers: bool = True,
-    buffer_size: int = 1,
+    buffer_size: PositiveInt = 1,
     start_method: StartMethod = "forkserver",
 ) -> BatchLoader:
     """Make the loader of one process, which reads the batches of a sampler ahead of their use.

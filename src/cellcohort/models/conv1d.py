@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from cellcohort.models._normalisation import Norm, normalisation, of_inputs
+
+if TYPE_CHECKING:
+    from pydantic import NonNegativeInt, PositiveInt
 
 
 class Conv1d(nn.Sequential):
@@ -45,10 +49,10 @@ class Conv1d(nn.Sequential):
     def __init__(
         self,
         shape: Sequence[int],
-        embedding: int = 64,
-        channels: int = 64,
-        layers: int = 3,
-        kernel: int = 3,
+        embedding: PositiveInt = 64,
+        channels: PositiveInt = 64,
+        layers: NonNegativeInt = 3,
+        kernel: PositiveInt = 3,
         norm: Norm = "layer",
     ) -> None:
         if len(shape) != 2:

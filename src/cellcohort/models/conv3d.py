@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from cellcohort.models._normalisation import Norm, of_inputs
 from cellcohort.models._patch import checked_patch, convolutions
+
+if TYPE_CHECKING:
+    from pydantic import PositiveInt
 
 
 class Conv3d(nn.Sequential):
@@ -37,7 +41,12 @@ class Conv3d(nn.Sequential):
     """
 
     def __init__(
-        self, shape: Sequence[int], embedding: int = 64, channels: int = 16, layers: int = 4, norm: Norm = "layer"
+        self,
+        shape: Sequence[int],
+        embedding: PositiveInt = 64,
+        channels: PositiveInt = 16,
+        layers: PositiveInt = 4,
+        norm: Norm = "layer",
     ) -> None:
         of_image, *_ = checked_patch("Conv3d", shape, embedding=embedding, channels=channels, layers=layers)
         widths = [of_image, *(channels * 2**i for i in range(layers))]

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from cellcohort.models._normalisation import Norm, normalisation, of_inputs
+
+if TYPE_CHECKING:
+    from pydantic import NonNegativeInt, PositiveInt
 
 
 class MLP(nn.Sequential):
@@ -40,7 +44,12 @@ class MLP(nn.Sequential):
     """
 
     def __init__(
-        self, shape: Sequence[int], embedding: int = 64, hidden: int = 256, layers: int = 2, norm: Norm = "layer"
+        self,
+        shape: Sequence[int],
+        embedding: PositiveInt = 64,
+        hidden: PositiveInt = 256,
+        layers: NonNegativeInt = 2,
+        norm: Norm = "layer",
     ) -> None:
         if min(*shape, embedding, hidden) < 1 or layers < 0:
             raise ValueError(

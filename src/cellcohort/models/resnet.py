@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from cellcohort.models._normalisation import GROUPS, Norm, of_inputs, replace_batch_norms
 from cellcohort.models._patch import checked_patch
+
+if TYPE_CHECKING:
+    from pydantic import PositiveInt
 
 
 class ResNet(nn.Module):
@@ -43,9 +47,9 @@ class ResNet(nn.Module):
     def __init__(
         self,
         shape: Sequence[int],
-        embedding: int = 64,
-        channels: int = 32,
-        blocks: int = 1,
+        embedding: PositiveInt = 64,
+        channels: PositiveInt = 32,
+        blocks: PositiveInt = 1,
         groups: int = GROUPS,
         norm: Norm = "group",
     ) -> None:

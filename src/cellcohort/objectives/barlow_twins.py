@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
 from cellcohort.objectives._gather import Ranks
+
+if TYPE_CHECKING:
+    from pydantic import NonNegativeFloat
 
 LEAST_SPREAD = 1e-5  # of a feature over a batch
 
@@ -25,7 +30,7 @@ class BarlowTwins(nn.Module):
         process that holds all the batches.
     """
 
-    def __init__(self, redundancy: float = 0.005, gather: bool = False) -> None:
+    def __init__(self, redundancy: NonNegativeFloat = 0.005, gather: bool = False) -> None:
         super().__init__()
         if not redundancy >= 0:
             raise ValueError(f"redundancy={redundancy} must be a number >= 0; 0.005 is usual.")

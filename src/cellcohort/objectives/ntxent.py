@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from pytorch_metric_learning.losses import SupConLoss
 from pytorch_metric_learning.reducers import MeanReducer
@@ -9,6 +11,9 @@ from torch import Tensor, nn
 
 from cellcohort.cells import Name, names_of
 from cellcohort.objectives._gather import Ranks
+
+if TYPE_CHECKING:
+    from pydantic import PositiveFloat
 
 
 class NTXent(nn.Module):
@@ -46,7 +51,7 @@ class NTXent(nn.Module):
         `temperature` is not above 0.
     """
 
-    def __init__(self, temperature: float = 0.2, gather: bool = False, exclude: Name | None = None) -> None:
+    def __init__(self, temperature: PositiveFloat = 0.2, gather: bool = False, exclude: Name | None = None) -> None:
         super().__init__()
         if not temperature > 0:
             raise ValueError(f"temperature={temperature} is not above 0; 0.05 to 0.5 are usual.")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
 from cellcohort.cells import Name, names_of
 from cellcohort.objectives.ntxent import NTXent
+
+if TYPE_CHECKING:
+    from pydantic import PositiveFloat
 
 
 class SupCon(NTXent):
@@ -42,7 +47,7 @@ class SupCon(NTXent):
     def __init__(
         self,
         same: Name = "condition",
-        temperature: float = 0.2,
+        temperature: PositiveFloat = 0.2,
         gather: bool = False,
         exclude: Name | None = None,
     ) -> None:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import (
     CompactHydraException,
     ConfigCompositionException,
@@ -54,7 +55,7 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             f"a sweep starts its jobs itself, but torchrun started {launch.world_size} processes. "
             f"Let the sweep start each job by torchrun: {shlex.join(['python', *own])}"
         )
-    with _errors_raised() as full, _plain_warnings(), signals.stoppable():
+    with _errors_raised() as full, _options_not_repeated(), _plain_warnings(), signals.stoppable():
         try:
             main()
             sys.stdout.flush()
@@ -128,6 +129,23 @@ def _errors_raised() -> Iterator[bool]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _options_not_repeated() -> Iterator[None]:
+    """Let Hydra raise the error of a job without printing all options, which were just typed."""
+    printing: Any = JobReturn.return_value
+
+    def value(job: JobReturn) -> Any:
+        if job.status is JobStatus.FAILED:
+            raise job._return_value
+        return printing.fget(job)
+
+    JobReturn.return_value = property(value, printing.fset)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        JobReturn.return_value = printing  # type: ignore[method-assign]
 
 
 def _tell_torchrun(text: str) -> None:

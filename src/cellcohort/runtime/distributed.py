@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from cellcohort.messages import several
-
 _agreements = itertools.count()
 
 
@@ -140,16 +138,10 @@ def check(trainer: Any, module: Any, loader: Any) -> None:
             "trainer.use_distributed_sampler=true lets Lightning replace the batch sampler and lose what its axes ask; "
             "leave it false: the sampler gives each rank its own batches."
         )
-    if trainer.overfit_batches:
+    check_length(trainer)
+    if not len(loader):
         raise ValueError(
-            f"trainer.overfit_batches={trainer.overfit_batches} would not repeat the same batches, since every epoch "
-            "draws its own; leave it 0 and set trainer.limit_train_batches for short epochs."
-        )
-    if not len(loader) or 0 in (trainer.limit_train_batches, trainer.max_epochs, trainer.max_steps):
-        raise ValueError(
-            f"no batch to train on: {several(len(loader), 'batch')} per epoch, "
-            f"trainer.limit_train_batches={trainer.limit_train_batches}, trainer.max_epochs={trainer.max_epochs}, "
-            f"trainer.max_steps={trainer.max_steps}; each must be above 0 (max_steps=-1: no limit)."
+            "no batch to train on: 0 batches per epoch. Use a smaller batch_sampler.batch_size or fewer processes."
         )
     check_place(trainer, loader)
     sampler = loader.batch_sampler
@@ -165,6 +157,32 @@ def check(trainer: Any, module: Any, loader: Any) -> None:
             f"each rank's batch by itself; {remedy}.",
             stacklevel=2,
         )
+
+
+def check_length(trainer: Any) -> None:
+    """Refuse a training without a batch, and one that would repeat batches.
+
+    Parameters
+    ----------
+    trainer : lightning.Trainer or DictConfig
+        The trainer, or its options.
+
+    Raises
+    ------
+    ValueError
+        The option at fault, its value, and what to do.
+    """
+    if overfit := getattr(trainer, "overfit_batches", 0):
+        raise ValueError(
+            f"trainer.overfit_batches={overfit} would not repeat the same batches, since every epoch draws its own; "
+            "leave it 0 and set trainer.limit_train_batches for short epochs."
+        )
+    for name in ("limit_train_batches", "max_epochs", "max_steps"):
+        if getattr(trainer, name, None) == 0:
+            raise ValueError(
+                f"no batch to train on: trainer.{name}=0; it must be above 0"
+                f"{', or -1 for no limit' if name != 'limit_train_batches' else ''}."
+            )
 
 
 def check_place(trainer: Any, loader: Any) -> None:

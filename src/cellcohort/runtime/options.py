@@ -1,35 +1,35 @@
-"""Whether the values of a config are of the kinds that the functions and classes that it names take."""
+"""Whether the values of a config are those that the functions and classes that it names take."""
 
 from __future__ import annotations
 
-import inspect
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
-from hydra.utils import get_object
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from cellcohort.runtime.signatures import declared
 
-def check_kinds(config: DictConfig, only: Sequence[str] = ()) -> None:
-    """Refuse a value of another kind than the annotation of its parameter allows, before anything is made of it.
 
-    Only functions and classes of this package are looked at; others check their arguments themselves.
+def check_kinds(config: DictConfig) -> None:
+    """Refuse a value of another kind, or out of the range, that its parameter declares, before anything is imported.
+
+    The source of this package and of Lightning is read for it; other classes check their arguments themselves.
 
     Parameters
     ----------
     config : DictConfig
         A composed config.
-    only : sequence of str
-        Its keys to look at; by default all. What they name is imported.
 
     Raises
     ------
     ValueError
         The option, its value, and what it can be.
     """
-    for key in only or [str(key) for key in config]:
+    for key in map(str, config):
         if OmegaConf.is_missing(config, key) or not isinstance(config.get(key), DictConfig):
             continue
         node = OmegaConf.to_container(config[key], resolve=True)
@@ -38,7 +38,32 @@ def check_kinds(config: DictConfig, only: Sequence[str] = ()) -> None:
         for path, value, annotation in _annotated(node, key):
             if reason := _reason(value, annotation):
                 shown = "null" if value is None else repr(value)
-                raise ValueError(f"{path}={shown} is of the wrong kind: {reason}.")
+                raise ValueError(f"{path}={shown} is {reason}.")
+
+
+def check_input(data: DictConfig) -> None:
+    """Refuse data that are not there, or a table without the columns that are named, before they are read.
+
+    Parameters
+    ----------
+    data : DictConfig
+        The group `data` of a config.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        The path or the column, and what is there.
+    """
+    path, parameter = data.get("path"), declared(str(data.get("_target_", ""))).get("path")
+    if path is not None and parameter and parameter.may_be_none and not Path(path).exists():  # others write it
+        folder = Path(path).parent
+        there = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+        near = get_close_matches(Path(path).name, there, 1)
+        hint = f"Did you mean {folder / near[0]}?" if near else "Give the path of a file or directory that is there."
+        raise FileNotFoundError(f"data.path={path} is not there (seen from {Path.cwd()}). {hint}")
+    source = instantiate(data)
+    if hasattr(source, "check_columns"):
+        source.check_columns()
 
 
 def _not_taken(node: Any, path: str) -> str:
@@ -46,7 +71,7 @@ def _not_taken(node: Any, path: str) -> str:
     target = str(node.get("_target_", ""))
     if not target.startswith("cellcohort.sampling.baselines."):
         return ""
-    parameters = inspect.signature(get_object(target)).parameters
+    parameters = declared(target)
     extra = [key for key in node if not key.startswith("_") and key not in parameters]
     rows = " It reads cell by cell: use reading=rows." if "chunk_size" in extra else ""
     return f"{path}.{extra[0]} is no option of {target}, which has {', '.join(parameters)}.{rows}" if extra else ""
@@ -59,31 +84,21 @@ def _annotated(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
             yield from _annotated(value, f"{path}.{i}")
     if not isinstance(node, dict):
         return
-    target = str(node.get("_target_", ""))
-    parameters = inspect.signature(made := get_object(target)).parameters if target.startswith("cellcohort.") else {}
+    parameters = declared(str(node.get("_target_", "")))
     for key, value in node.items():
         yield from _annotated(value, f"{path}.{key}")
         parameter = parameters.get(str(key))
-        if parameter is None or parameter.annotation is inspect.Parameter.empty or "_target_" in json.dumps(value):
+        if parameter is None or "_target_" in json.dumps(value):
             continue
-        if value is None and parameter.default in (None, inspect.Parameter.empty):
+        if value is None and parameter.may_be_none:
             continue  # what is needed and not given is refused where it is needed, with what it is for
-        scope = vars(sys.modules[made.__module__])
-        yield f"{path}.{key}", value, _evaluated(parameter.annotation, scope)
-
-
-def _evaluated(annotation: Any, scope: dict[str, Any]) -> Any:
-    """Give an annotation as an object; Any where its names are imported for type checkers only."""
-    if not isinstance(annotation, str):
-        return annotation
-    try:
-        return eval(annotation, scope)
-    except (NameError, TypeError):
-        return Any
+        yield f"{path}.{key}", value, parameter.annotation
 
 
 def _reason(value: Any, annotation: Any) -> str:
     """Tell why a value does not fit an annotation; empty where it does."""
+    if annotation is Any or annotation is type(value):
+        return ""
     from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError  # here, since it takes time
 
     rules = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
@@ -96,7 +111,9 @@ def _reason(value: Any, annotation: Any) -> str:
             kind = TypeAdapter(annotation)
         kind.validate_json(json.dumps(value))
     except ValidationError as wrong:
-        return "; or ".join(dict.fromkeys(each["msg"].lower() for each in wrong.errors()))
-    except TypeError:  # an annotation that pydantic does not know
+        bounds = all(each["type"].startswith(("greater_than", "less_than")) for each in wrong.errors())
+        reasons = "; or ".join(dict.fromkeys(each["msg"].lower() for each in wrong.errors()))
+        return f"{'out of range' if bounds else 'of the wrong kind'}: {reasons}"
+    except (TypeError, NameError):  # an annotation that pydantic does not know
         return ""
     return ""

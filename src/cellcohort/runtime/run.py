@@ -8,7 +8,7 @@ import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from importlib.metadata import version
@@ -25,8 +25,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from cellcohort.files import fingerprint
 from cellcohort.runtime import signals
 from cellcohort.runtime.cli import refuse_unread
-from cellcohort.runtime.distributed import Launch
-from cellcohort.runtime.options import check_kinds
+from cellcohort.runtime.compilation import told
+from cellcohort.runtime.distributed import Launch, check_length
+from cellcohort.runtime.options import check_input, check_kinds
 from cellcohort.runtime.wandb import finish_wandb, wandb_mode
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ def digest(config: DictConfig) -> str:
     return fingerprint(f"{version('cellcohort')}\n{text}".encode(), digits=64)
 
 
-LIGHT = ("sampler", "batch_sampler", "split")  # options that are checked before torch and others are imported
 SHORT = {"experiment_aware": "experiment", "track_capped": "track"}  # axes in the names of runs and strategies
 
 
@@ -146,8 +146,6 @@ class Run:
     ----------
     config : DictConfig
         The composed config of a job that Hydra runs.
-    used : sequence of str
-        Keys of what the job makes, whose options are checked before anything is made; by default all.
 
     Attributes
     ----------
@@ -159,21 +157,24 @@ class Run:
     Raises
     ------
     ValueError
-        An option is of the wrong kind, the directory holds a run already, or `resume` names no checkpoint of a run
-        that can go on.
+        An option is of the wrong kind or out of range, a table lacks a column, the directory holds a run already, or
+        `resume` names no checkpoint of a run that can go on.
     FileNotFoundError
-        `resume` names no file.
+        `data.path` or `resume` names no file.
     """
 
-    def __init__(self, config: DictConfig, used: Sequence[str] = ()) -> None:
+    def __init__(self, config: DictConfig) -> None:
         launch, hydra = Launch.here(), HydraConfig.get()
         # Lightning 2.6 says this of itself with torch 2.15 and later; there is nothing to do for the user of a script
         warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\)", FutureWarning)
         refuse_unread(config, hydra.overrides.task)
         self._config, self._digest = config, digest(config)  # here, since making objects resolves some of the config
-        check_kinds(config, [key for key in LIGHT if key in config])
+        check_kinds(config)
+        if "trainer" in config:
+            check_length(config.trainer)
         instantiate(config.get("sampler") or {})
-        check_kinds(config, used)
+        if "data" in config:
+            check_input(config.data)
         if (resume := config.get("resume")) is not None:
             from cellcohort.runtime.checkpoints import check_checkpoint  # here, since it imports torch
 
@@ -184,6 +185,8 @@ class Run:
     def __enter__(self) -> Run:
         with ExitStack() as stack:
             stack.enter_context(signals.stoppable(forget=False))  # a worker of a sweep has no handlers yet
+            if self.rank == 0 and "batch_sampler" in self._config:
+                stack.enter_context(told())
             resume = Launch.here().agree(self._begin)
             Launch.here().renew_store()
             if resume:

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from hydra.utils import get_object, instantiate
 
+from cellcohort.messages import listed
 from cellcohort.moved import new_name
 
 PARTS = ("augment", "data", "datasets", "models", "module", "objectives", "sampling")
@@ -38,10 +39,18 @@ def read_config(directory: str | os.PathLike[str], needed: Sequence[str] = NEEDE
 
     Raises
     ------
+    FileNotFoundError
+        The directory holds no run.
     ValueError
         The file is damaged, or is no config of a training run.
     """
-    file = Path(directory) / "config.yaml"
+    directory = Path(directory)
+    file = directory / "config.yaml"
+    if not file.exists():
+        held = listed(sorted(path.name for path in directory.iterdir())) if directory.is_dir() else "no such directory"
+        raise FileNotFoundError(
+            f"{directory} holds no run: no config.yaml ({held}). Give what train.py printed as `run:`."
+        )
     try:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from cellcohort.sampling.batch import Asked, Batch
 from cellcohort.sampling.drawing.row_picker import RowPicker
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.shortfalls import ShortfallWarning, grouped
+
+if TYPE_CHECKING:
+    from pydantic import NonNegativeInt, PositiveInt
 
 
 class Picker(Protocol):
@@ -99,12 +102,12 @@ class BatchSampler:
         self,
         cells: CellTable,
         axes: Mapping[str, Axis] | None = None,
-        batch_size: int = 256,
-        seed: int = 0,
+        batch_size: PositiveInt = 256,
+        seed: NonNegativeInt = 0,
         rank: int = 0,
         world_size: int = 1,
         scope: Literal["rank", "global"] = "rank",
-        num_batches: int | Literal["cover"] | None = None,
+        num_batches: PositiveInt | Literal["cover"] | None = None,
         fixed: bool = False,
     ) -> None:
         if scope not in ("rank", "global"):

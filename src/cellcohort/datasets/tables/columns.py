@@ -18,7 +18,7 @@ from cellcohort.cells import CellTable, Name, names_of, numeric_values
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.datasets.tables.read import unequal
 from cellcohort.datasets.tables.times import HOURS, Times, check_own_hours
-from cellcohort.messages import several
+from cellcohort.messages import listed, meant, several
 from cellcohort.missing_values import WORDS_FOR_MISSING, Missing, refuse_missing, said_words
 
 _ZERO = re.compile(r"^-?\d+\.0+$")  # a whole number written as a decimal
@@ -116,16 +116,17 @@ class Roles:
     def check(self, table: pd.DataFrame) -> None:
         """Raise ValueError where the table lacks a column, or a name is there twice."""
         features = self.features
-        there = ", ".join(map(str, table.columns))
+        there = listed(table.columns)
         if "track" not in self.named:
             raise ValueError(f"columns.track is null; name the column that holds it: the table has {there}.")
         if not {"time", "hours"} & set(self.named):
             raise ValueError(f"columns.time and columns.hours are null; name one of the two: the table has {there}.")
         wanted = {f"{key}={name!r}": name for key in self.named for name in self.columns(key)}
         wanted |= {f"feature {f!r}": f for f in features}
-        if lacking := [what for what, name in wanted.items() if name not in table.columns]:
+        if lacking := {what: name for what, name in wanted.items() if name not in table.columns}:
+            hint = meant(lacking.values(), list(map(str, table.columns)))
             raise ValueError(
-                f"{', '.join(lacking)}: no such column; the table has {there}. Name these in data.columns."
+                f"{', '.join(lacking)}: no such column; the table has {there}. {hint}Name these in data.columns."
             )
         if twice := sorted(
             {str(n) for n in wanted.values() if list(table.columns).count(n) > 1 or features.count(n) > 1}

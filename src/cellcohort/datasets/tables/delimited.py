@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -129,6 +130,22 @@ def read_delimited(
     return table
 
 
+def header(path: Path, wanted: Collection[str], numbers: Collection[str] = ()) -> list[str]:
+    """Return the names of the columns of a text file.
+
+    Parameters
+    ----------
+    path, wanted, numbers
+        As for :func:`read_delimited`.
+
+    Raises
+    ------
+    ValueError
+        The file is empty or of another encoding.
+    """
+    return _layout(path, set(wanted), set(numbers)).names
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     try:
@@ -233,9 +250,10 @@ def _encoding(path: Path) -> str:
         return "utf-16"
     if b"\0" in start:
         return "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
-    if (line := _undecoded(path, "utf-8-sig")) is None:
+    changed = path.stat().st_mtime_ns
+    if (line := _undecoded(path, "utf-8-sig", changed)) is None:
         return "utf-8-sig"
-    if (worse := _undecoded(path, "cp1252")) is not None:
+    if (worse := _undecoded(path, "cp1252", changed)) is not None:
         raise ValueError(
             f"{path} is text of an unknown encoding: it is not UTF-8 (see line {line}) and not cp1252 (see line "
             f"{worse}). Save it as UTF-8."
@@ -248,7 +266,8 @@ def _encoding(path: Path) -> str:
     return "cp1252"
 
 
-def _undecoded(path: Path, encoding: str) -> int | None:
+@lru_cache(4)
+def _undecoded(path: Path, encoding: str, changed: int) -> int | None:  # noqa: ARG001  # `changed` is for the cache
     """Return the first line that is not text of an encoding; None if there is none."""
     decoder, line = codecs.getincrementaldecoder(encoding)(), 1
     with _opened(path) as file:

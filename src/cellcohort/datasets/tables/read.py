@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cellcohort.datasets.tables.delimited import read_delimited
+from cellcohort.datasets.tables.delimited import header, read_delimited
 from cellcohort.messages import listed
 
 KINDS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -72,6 +72,23 @@ def read_table(
     except pa.ArrowException as error:
         raise ValueError(f"{path} cannot be read as parquet: {str(error)[:200]}") from error
     return index_as_columns(table, wanted, path)
+
+
+def has_columns(path: str | Path | None, wanted: Collection[str], numbers: Collection[str] = ()) -> bool:
+    """Whether the header of a table has some columns; False too where it cannot be told without reading the table.
+
+    Parameters
+    ----------
+    path, wanted, numbers
+        As for :func:`read_table`.
+    """
+    if path is None or not Path(path).is_file() or not str(path).endswith(KINDS):
+        return False
+    try:
+        names = pq.read_schema(path).names if str(path).endswith(".parquet") else header(Path(path), wanted, numbers)
+    except (pa.ArrowException, ValueError):
+        return False
+    return set(wanted) <= set(names)
 
 
 def index_as_columns(table: pd.DataFrame, wanted: Collection[str], path: Path) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
-from typing import override
+from typing import TYPE_CHECKING, override
 
 import annbatch.abc
 import numpy as np
@@ -20,6 +20,9 @@ from cellcohort.sampling.chunked.picker import ChunkPicker
 from cellcohort.sampling.chunked.rotation import place_of
 from cellcohort.sampling.chunked.sequential import SequentialPicker
 from cellcohort.sampling.planning.plan import Plan
+
+if TYPE_CHECKING:
+    from pydantic import NonNegativeInt, PositiveInt
 
 CHUNK_SIZE = 64  # rows, where the cells are of no store that says
 RUN = 2  # neighbouring chunks, a power of 2, that are read together: one thread decodes them
@@ -66,13 +69,13 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         self,
         cells: CellTable,
         axes: Mapping[str, Axis] | None = None,
-        batch_size: int = 256,
-        chunk_size: int | None = None,
-        preload_nchunks: int = 64,
-        seed: int = 0,
+        batch_size: PositiveInt = 256,
+        chunk_size: PositiveInt | None = None,
+        preload_nchunks: PositiveInt = 64,
+        seed: NonNegativeInt = 0,
         rank: int = 0,
         world_size: int = 1,
-        num_batches: int | None = None,
+        num_batches: PositiveInt | None = None,
         scope: str = "rank",
         fixed: bool = False,
     ) -> None:
