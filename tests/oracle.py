@@ -259,6 +259,88 @@ def round_batch(plan: Plan, group: int, occurrence: int) -> list[tuple[int, int]
     return [(s, n) for s, n in found if n]
 
 
+def primary_sets(often: list[int], k: int, n: int, begin: int, key: int) -> list[list[int]]:
+    """The groups that the first batches of all epochs have a block of each, where `often` adds up to k times 2**32."""
+    step, sets = round((math.sqrt(5) - 1) / 2 * 2**32) | 1, []
+    for run in range(-(-n // 16)):
+        run_key, start, low = mix(key, run), (begin + run * step) % 2**32, 0
+        batches = []
+        for length in often:
+            batches.append(sum(low <= start + j * 2**32 < low + 16 * length for j in range(16 * k)))
+            low += 16 * length
+        order = [permuted(j, len(often), mix(run_key, 0)) for j in range(len(often))]
+        line = [group for group in order for _ in range(batches[group])]
+        sets += [line[permuted(place, 16, run_key) :: 16] for place in range(16)]
+    return sets[:n]
+
+
+def round_set(plan: Plan, primary: list[int], turn: int) -> list[tuple[int, int]]:
+    """The strata that batch `turn` of all epochs takes, with a block of each primary group, and the cells of each."""
+    strata, targets, places = plan.strata, plan.batches.targets, plan.places
+    k, size, label_of, key = len(primary), plan.strata.size, plan.strata.label, int(plan.batches.key)
+    exact = plan.leaky * places + 1e-9
+    n_leak = int(exact) + int((turn + 1) * (exact % 1)) - int(turn * (exact % 1))
+    n_labels = len(strata.levels)
+    ratio = [shares[strata.levels[:, level]] for level, shares in enumerate(plan_ratios(plan))]
+    weight = split(1.0, strata.levels, ratio, np.full(n_labels, 9e9))
+    own = [{int(label_of[s]): s for s in np.flatnonzero(strata.group == group)} for group in primary]
+    outside = [
+        [s for s in np.flatnonzero(label_of == each) if strata.group[s] not in primary] for each in range(n_labels)
+    ]
+    psi = (turn * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9
+    cells = (places - plan.leaky * places) / k
+    found: list[tuple[int, int, int]] = []
+    whole = all(
+        len(labels) == n_labels and all(size[s] >= math.ceil(cells * weight[each] + 2) for each, s in labels.items())
+        for labels in own
+    )
+    if whole:
+        theta = min(max((0.25 + turn * ((math.sqrt(5) - 1) / 2)) % 1.0, 1e-9), 1 - 1e-9)
+        equal = bool(plan.batches._shares.labels.equal[0])
+        of_label = own_cells(list(weight * places), places, places, (turn, theta), equal, key)
+        upto, dealt = 0, 0
+        for each, n in enumerate(of_label):
+            leaked = int((upto + n) * (n_leak / places) + psi) - int(upto * (n_leak / places) + psi)
+            upto += n
+            blocks = [(dealt + i + turn) % k for i in range(n - leaked)]
+            dealt += n - leaked
+            found += [(each, own[b][each], blocks.count(b)) for b in range(k)]
+            if leaked > sum(size[s] for s in outside[each]):
+                whole = False
+                break
+            found += [(each, s, m) for s, m in spread(outside[each], size, leaked, each, turn)]
+    if not whole:
+        found = []
+        for b, group in enumerate(primary):
+            n = (places - n_leak) // k + ((b + turn) % k < (places - n_leak) % k)
+            mine = [s for s in range(len(label_of)) if strata.group[s] == group]
+            part = targets.own[group] - math.floor(targets.own[group] + 1e-9)
+            u = min(max((turn * PLASTIC + b / k) % 1.0, 1e-6), 1 - 1e-6)
+            theta = u if part < 1e-9 else u * (1 - part) if n < targets.own[group] else 1 - part + u * part
+            goal = [targets.cells()[s] for s in mine]
+            turns = (turn * k + b, theta)
+            taken = own_cells(goal, float(targets.own[group]), n, turns, bool(targets.equal[group]), mix(key, group))
+            found += [(int(label_of[s]), s, m) for s, m in zip(mine, taken, strict=True)]
+        there = [each for each in range(n_labels) if outside[each]]
+        if n_leak:
+            cells_there = np.array([sum(size[s] for s in outside[each]) for each in there])
+            ends = np.cumsum(fill(float(n_leak), cells_there, weight[there]))
+            ends[-1] = n_leak
+            for each, low, high in zip(there, [0.0, *ends[:-1]], ends, strict=True):
+                count = int(high + psi) - int(low + psi)
+                found += [(each, s, m) for s, m in spread(outside[each], size, count, each, turn)]
+        found.sort(key=lambda entry: entry[0])
+    return [(int(s), m) for _, s, m in found if m]
+
+
+def spread(others: list[int], size: np.ndarray, count: int, label: int, turn: int) -> list[tuple[int, int]]:
+    """Strata that some cells come from: points one step apart on the cells of all."""
+    owner = [s for s in others for _ in range(size[s])]
+    theta = (turn * (math.sqrt(2) - 1) + label * PLASTIC) % 1.0
+    places = [owner[int((i + theta) * (len(owner) / count))] for i in range(count)]
+    return [(s, places.count(s)) for s in dict.fromkeys(places)]
+
+
 def own_cells(
     target: list[float], own: float, places: int, turn: tuple[int, float], equal: bool, key: int
 ) -> list[int]:

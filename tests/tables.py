@@ -55,13 +55,17 @@ def cases(draw: st.DrawFn, subset: tuple[str, ...], even: bool = False) -> Case:
         st.one_of(st.none(), st.fixed_dictionaries({c: st.sampled_from([0.5, 1.0, 2.0, 3.7]) for c in present}))
     )
     leaky = draw(st.sampled_from([0.0, 0.0, 0.1, 0.37]))
+    batch_size = draw(st.integers(1, 50)) if even else draw(st.integers(1, min(64, len(frame))))
+    cells_of = np.sort(frame.experiment.value_counts().to_numpy())
+    blocks = draw(st.sampled_from([1, 1, 2, 3]))
+    if blocks > min(len(cells_of), batch_size) or leaky * batch_size > cells_of[: len(cells_of) - blocks].sum():
+        blocks = 1
     axes: dict[str, Axis] = {
-        "experiment": ExperimentAware(leaky, draw(st.sampled_from([None, "uniform"]))),
+        "experiment": ExperimentAware(leaky, draw(st.sampled_from([None, "uniform"])), experiments=blocks),
         "condition": ConditionBalanced(ratio),
         "temporal": TemporallyEnriched(draw(st.sampled_from([0.0, 0.5, 2.0])), draw(st.sampled_from([0.0, 0.3, 1.0]))),
         "track": TrackCapped(draw(st.integers(1, 2))),
     }
-    batch_size = draw(st.integers(1, 50)) if even else draw(st.integers(1, min(64, len(frame))))
     return Case(
         frame,
         CellTable.from_frame(frame, track="track"),

@@ -30,6 +30,7 @@ from cellcohort.sampling.planning.epoch_plan import (
     occurrences_before,
     primary_groups,
 )
+from cellcohort.sampling.planning.primary_sets import _whole_lengths, primary_sets
 from cellcohort.sampling.planning.targets import fill
 from cellcohort.sampling.rng import key_of
 from tables import cases, table
@@ -76,6 +77,25 @@ def test_primary_groups(weights: list[int], first: int, begin: int) -> None:
 
 @laws
 @given(
+    st.lists(st.integers(1, 100), min_size=4, max_size=7), st.integers(2, 4), st.integers(0, 200), st.integers(0, 99)
+)
+def test_primary_sets(weights: list[int], k: int, first: int, seed: int) -> None:
+    key = key_of(seed)
+    often = fill(float(k), np.array(weights, float), np.ones(len(weights), np.int64))
+    upto = np.cumsum(_whole_lengths(often, k))
+    assert upto[-1] == k * WHOLE and np.diff(upto, prepend=0).max() <= WHOLE
+    groups, n = np.arange(len(weights)) + 3, 10 * RUN
+    sets = primary_sets(groups, upto, k, 0, first + n, key)
+    plain = oracle.primary_sets(np.diff(upto, prepend=0).tolist(), k, first + n, int(key) >> 32, int(key))
+    assert (sets - 3).tolist() == plain
+    np.testing.assert_array_equal(primary_sets(groups, upto, k, first, n, key), sets[first:])
+    assert (np.diff(np.sort(sets, axis=1), axis=1) > 0).all(), "no group twice in a batch"
+    counts = np.bincount(sets[: (first + n) // RUN * RUN].ravel() - 3, minlength=len(weights))
+    assert np.abs(counts - (first + n) // RUN * RUN * often).max() < 3
+
+
+@laws
+@given(
     st.lists(st.tuples(st.integers(1, 40), st.sampled_from([0.5, 1.0, 1.0, 2.0, 3.7])), min_size=1, max_size=8),
     st.floats(0.01, 1.0),
     st.integers(1, 3),
@@ -102,9 +122,11 @@ def test_batches_hold_what_the_plain_version_rounds(names: str, data: st.DataObj
     plan = s._picker.plan
     for number in (0, 1, 2, 7, 64, 1000):
         primary, occurrence, stratum, n_cells, before = plan.batches.batch(1, number)
-        assert list(zip(stratum.tolist(), n_cells.tolist(), strict=True)) == oracle.round_batch(
-            plan, primary, occurrence
-        )
+        if isinstance(primary, int):
+            rounded = oracle.round_batch(plan, primary, occurrence)
+        else:
+            rounded = oracle.round_set(plan, primary.tolist(), occurrence)
+        assert list(zip(stratum.tolist(), n_cells.tolist(), strict=True)) == rounded
         taken = np.zeros(len(plan.strata.size), np.int64)
         for earlier in range(number if number < 8 else 0):
             np.add.at(taken, plan.batches.batch(1, earlier)[2], plan.batches.batch(1, earlier)[3])

@@ -84,15 +84,16 @@ def test_size_and_fewest_repeats(subset: tuple[str, ...], data: st.DataObject) -
         batch, asked = s.batch(1, step), s.asked(1, step)
         assert batch.shape == (case.batch_size,) and batch.dtype == np.int64
         assert batch.min() >= 0 and batch.max() < len(case.cells)
-        if asked.experiment is None:
+        if not asked.experiments:
             assert len(set(batch)) == case.batch_size
             continue
-        own = batch[experiment[batch] == asked.experiment]
-        pool = int((experiment == asked.experiment).sum())
-        assert len(set(own)) == min(len(own), pool)
-        leaked = batch[experiment[batch] != asked.experiment]
+        for primary in asked.experiments:
+            own = batch[experiment[batch] == primary]
+            pool = int((experiment == primary).sum())
+            assert len(set(own)) == min(len(own), pool)
+            assert max(Counter(own.tolist()).values(), default=0) <= -(-len(own) // pool)
+        leaked = batch[~np.isin(experiment[batch], asked.experiments)]
         assert len(set(leaked)) == len(leaked)
-        assert max(Counter(own.tolist()).values(), default=0) <= -(-len(own) // pool)
 
 
 @every_subset
@@ -104,12 +105,15 @@ def test_experiment_quota(subset: tuple[str, ...], data: st.DataObject) -> None:
     experiment = case.cells.column("experiment").codes
     for step in range(6):
         batch, asked = s.batch(0, step), s.asked(0, step)
-        if asked.experiment is None:
+        if not asked.experiments:
             continue
-        others = int((experiment != asked.experiment).sum())
+        others = int((~np.isin(experiment, asked.experiments)).sum())
         leak = asked.leaky * case.batch_size
-        leaked = int((experiment[batch] != asked.experiment).sum())
+        leaked = int((~np.isin(experiment[batch], asked.experiments)).sum())
         assert within_one(leaked, min(leak, others))
+        blocks = np.bincount(experiment[batch], minlength=experiment.max() + 1)[list(asked.experiments)]
+        assert len(set(asked.experiments)) == case.axes["experiment"].n_primary == len(blocks)
+        assert np.ptp(blocks) <= 1, "equal blocks"
 
 
 @every_subset
@@ -128,15 +132,15 @@ def test_exact_where_cells_suffice(subset: tuple[str, ...], data: st.DataObject)
         if "condition" in subset:
             wanted = asked.shares["condition"] * case.batch_size
             assert all(map(within_one, counts, wanted))
-            if asked.experiment is not None:
-                leaked = batch[experiment[batch] != asked.experiment]
-                found = np.bincount(condition.codes[leaked], minlength=len(condition.labels))
-                share = asked.shares["condition"]
-                assert (np.abs(found - len(leaked) * share) < 2).all()
+            leaked = batch[~np.isin(experiment[batch], asked.experiments)]
+            blocks = [batch[experiment[batch] == primary] for primary in asked.experiments]
+            for part in [leaked, *blocks] if blocks else []:
+                found = np.bincount(condition.codes[part], minlength=len(condition.labels))
+                assert (np.abs(found - len(part) * asked.shares["condition"]) < 2).all()
         if "temporal" in subset:
             hours = case.cells.hours
             assert hours is not None
-            pool = experiment == asked.experiment if asked.experiment is not None else experiment >= 0
+            pool = np.isin(experiment, asked.experiments) if asked.experiments else experiment >= 0
             assert asked.focal_hours in hours[pool]
     if "condition" in subset:
         per_experiment = 3 * (len(np.unique(experiment)) if "experiment" in subset else 1)
@@ -321,6 +325,49 @@ def test_weights_decide_how_often_an_experiment_leads() -> None:
             s = BatchSampler(cells, {"e": ExperimentAware(weights=weights)}, 4, num_batches=1000)
         led = np.bincount([s.asked(0, step).experiment for step in range(1000)], minlength=3)
         assert np.abs(led - 1000 * np.array(shares)).max() <= 4
+
+
+def test_experiments_of_a_batch_are_drawn_without_replacement_by_their_weights() -> None:
+    cells = CellTable.from_frame(table({(f"e{e}", "c"): 60 for e in range(6)} | {("big", "c"): 900}))
+    given = {"e0": 3, "e1": 1, "e2": 1, "e3": 1, "e4": 2, "e5": 0, "big": 2}
+    for weights, k, shares in (
+        ("uniform", 3, [3 / 7] * 7),
+        (given, 2, [0.2, 0.6, 0.2, 0.2, 0.2, 0.4, 0.0]),  # in order of the labels, of which big is the first
+        (given, 4, [0.8, 1.0, 0.4, 0.4, 0.4, 0.8, 0.0]),
+        (None, 2, [1.0] + [1 / 6] * 6),
+    ):
+        shares = np.array(shares) * k / sum(shares)
+        if k == 4:  # what e0 has too much of goes to the others, by weight
+            shares = np.array([6 / 7, 1, 3 / 7, 3 / 7, 3 / 7, 6 / 7, 0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ShortfallWarning)
+            s = BatchSampler(cells, {"e": ExperimentAware(0.1, weights, experiments=k)}, 12, num_batches=700)
+        led = np.array([s.asked(epoch, step).experiments for epoch in (0, 1) for step in range(700)])
+        assert all(len(set(each)) == k for each in led.tolist())
+        counts = np.bincount(led[:700].ravel(), minlength=7)
+        assert np.abs(counts - 700 * shares).max() <= 4, (weights, k)
+        pairs = {frozenset((a, b)) for each in led.tolist() for a in each for b in each if a < b}
+        there = int((shares > 0).sum())
+        assert len(pairs) == there * (there - 1) // 2 or weights is None, "all come together"
+
+
+def test_what_blocks_cannot_hold_is_refused_or_said() -> None:
+    cells = CellTable.from_frame(table({("a", "c"): 900, ("b", "c"): 90, ("d", "c"): 10}))
+    with pytest.raises(
+        ValueError, match=r"experiments=4\) asks for 4 blocks in each batch, and there are 3 labels.*most 3"
+    ):
+        BatchSampler(cells, {"e": ExperimentAware(experiments=4)}, 40)
+    with pytest.raises(
+        ValueError, match=r"asks for 12 leaked cells .* beside the 2 largest have 10 cells; use leaky=0"
+    ):
+        BatchSampler(cells, {"e": ExperimentAware(0.3, experiments=2)}, 40)
+    with pytest.raises(ValueError, match=r"experiments must be an integer >= 1, got 0"):
+        ExperimentAware(experiments=0)
+    with pytest.warns(
+        ShortfallWarning, match=r"'a' of experiment is primary in every batch, and no more: .* 1\.80 of the 2"
+    ):
+        BatchSampler(cells, {"e": ExperimentAware(experiments=2)}, 20)
+    assert "experiments" not in repr(ExperimentAware()) and "experiments=2" in repr(ExperimentAware(experiments=2))
 
 
 def test_tempered_weights_lie_between_size_and_uniform() -> None:

@@ -12,7 +12,7 @@ alone, so they are the same for every batch of a run:
 ``<column>/distance``, ``<column>/distance_to_table``
     Total variation (0 to 1) from the shares asked, and from those of the whole table.
 ``leak/asked``, ``leak/held``
-    Share of cells that are not of the primary label of the batch.
+    Share of cells that are not of the primary label of the batch, or of one of several.
 ``window/asked``, ``window/held``, ``window/focal_hours``
     Share of cells within the time window around the focal time (both ends included), and that time.
 ``<column>/shortfall``, ``leak/shortfall``, ``window/shortfall``, ``shortfall``
@@ -257,7 +257,7 @@ class StepMeter:
         numpy.ndarray of float64, shape (n_steps, world_size + 1, n_names)
             For each step one row per rank, then one for the global batch.
         list of list of str or None, of the same shape as the rows
-            Primary label of each batch; None if there is none, or if ranks differ.
+            Primary label of each batch, several joined by ``" + "``; None if there is none, or if ranks differ.
         """
         n_steps, n_ranks, _ = positions.shape
         asked = [[rank.asked(epoch, first + i) for rank in self._ranks] for i in range(n_steps)]
@@ -269,7 +269,7 @@ class StepMeter:
         numbers[:, -1, -1] = self._coverage(epoch, first, positions)
         groups: list[list[str | None]] = []
         for ranks in asked:
-            labels = [None if one.experiment is None else self._groups[one.experiment] for one in ranks]
+            labels = [" + ".join(self._groups[code] for code in sorted(one.experiments)) or None for one in ranks]
             groups.append([*labels, labels[0] if len(set(labels)) == 1 else None])
         return numbers, groups
 

@@ -140,7 +140,7 @@ class LabelMetrics:
 
 
 class Leak:
-    """Share of cells that are not of the primary label of their batch."""
+    """Share of cells that are not of a primary label of their batch."""
 
     names = ("leak/asked", "leak/held", "leak/shortfall")
     details = ("leak/shortfall",)
@@ -150,7 +150,7 @@ class Leak:
 
     def measure(self, steps: Steps, out: np.ndarray) -> None:
         """Write the numbers into `out`, float of shape (n_steps, n_ranks + 1, n_names), the global batch last."""
-        primary = np.array([[one.experiment for one in ranks] for ranks in steps.asked])
+        primary = np.array([[one.experiments for one in ranks] for ranks in steps.asked])
         counts = _count_others(self._codes, steps.positions, primary)
         _against(np.array([[one.leaky for one in ranks] for ranks in steps.asked]), counts, steps.joint, out)
 
@@ -233,13 +233,16 @@ def _count(codes, positions, n_labels):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _count_others(codes, positions, primary):  # type: ignore[no-untyped-def]
-    """Cells of other labels than the primary one of the batch, and of it, shape (n_steps, n_ranks, 2)."""
+    """Cells of other labels than the primary ones of the batch, and of these, shape (n_steps, n_ranks, 2)."""
     n_steps, n_ranks, size = positions.shape
     counts = np.zeros((n_steps, n_ranks, 2))
     for step in range(n_steps):
         for rank in range(n_ranks):
             for i in range(size):
-                counts[step, rank, int(codes[positions[step, rank, i]] == primary[step, rank])] += 1
+                code, own = codes[positions[step, rank, i]], 0
+                for label in primary[step, rank]:
+                    own = max(own, int(code == label))
+                counts[step, rank, own] += 1
     return counts
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from cellcohort.cells import CellTable, Column
 from cellcohort.composition.meter import title_of
 from cellcohort.composition.metrics import label_texts
-from cellcohort.messages import listed, several
+from cellcohort.messages import listed, plural_of, several
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.baselines.base import Baseline
 from cellcohort.sampling.protocol import Sampler
@@ -82,12 +82,16 @@ def _group(axis: GroupAxis, sampler: Sampler) -> str:
         how = "is primary in proportion to its weight"
     left_out = [name for name, w, n in zip(label_texts(column.labels), weights, cells, strict=True) if n and not w]
     out = f" Left out: {listed(left_out, FEW)}." if left_out else ""
+    primary, of = f"one primary {title_of(axis)}", "it"
+    if axis.n_primary > 1:
+        primary, of = f"{axis.n_primary} primary {plural_of(title_of(axis))} in equal blocks", "them"
+        how += ", and has one block of a batch at most"
     whole = (
-        f"{percent(1 - axis.leaky)} of its cells are of it, {percent(axis.leaky)} leak in from the others"
+        f"{percent(1 - axis.leaky)} of its cells are of {of}, {percent(axis.leaky)} leak in from the others"
         if axis.leaky
-        else "all its cells are of it"
+        else f"all its cells are of {of}"
     )
-    return f"Each batch has one primary {title_of(axis)}: {whole}. Each {title_of(axis)} {how}.{out}"
+    return f"Each batch has {primary}: {whole}. Each {title_of(axis)} {how}.{out}"
 
 
 def _share(axis: ShareAxis, column: Column) -> str:

@@ -45,7 +45,7 @@ class Survey:
     numbers : dict of str to numpy.ndarray, shape (n_batches,)
         The numbers of :class:`~cellcohort.composition.meter.Meter` for each batch measured.
     primary : numpy.ndarray of int, shape (n_batches,), or None
-        Code of the primary label of each batch.
+        Code of the primary label of each batch; None if there are none or several.
     same_track_share : numpy.ndarray, shape (n_batches,), or None
         Share of the batch's cells that are of one track with another; None without tracks.
     shared_cells : numpy.ndarray of int, shape (steps,)
@@ -111,7 +111,9 @@ class Survey:
 
     @property
     def group(self) -> LabelShares | None:
-        """The column of the primary label of a batch."""
+        """The column of the primary label of a batch; None if batches have none or several."""
+        if self.primary is None:
+            return None
         return next((shares for shares in self.label_shares if shares.rule == "group"), None)
 
     @cached_property

@@ -96,16 +96,18 @@ def both_ends(present: np.ndarray, size: np.ndarray, most: int = MOST_LABELS) ->
 def _shares(survey: Survey, shares: LabelShares) -> list[str]:
     present = np.flatnonzero(shares.cells)
     header = ["", "cells", "of table", *(["asked"] if shares.asked is not None else []), "mean", "least", "most"]
-    header += ["primary in", "by weight"] if shares.rule == "group" else ["absent from"]
+    one = shares is survey.group
+    header += ["primary in", "by weight"] if one else ["absent from"]
     rows = [header]
     shown, rest = both_ends(present, shares.cells)
-    primary = survey.primary_shares if shares.rule == "group" else np.empty((2, 0))
+    primary = survey.primary_shares if one else np.empty((2, 0))
     for code in shown:
         values = [shares.cells[code] / shares.cells.sum(), *([shares.asked[code]] if shares.asked is not None else [])]
         values += [shares.mean[code], shares.least[code], shares.most[code]]
-        values += [primary[1, code], primary[0, code]] if shares.rule == "group" else [shares.absent[code]]
+        values += [primary[1, code], primary[0, code]] if one else [shares.absent[code]]
         rows.append([shares.names[code], f"{shares.cells[code]:,}", *map(percent, values)])
-    lines = [f"{shares.title.upper()}: share of a batch ({_RULES[shares.rule]})", *grid(rows)]
+    rule = "each batch has several primary labels" if shares.rule == "group" and not one else _RULES[shares.rule]
+    lines = [f"{shares.title.upper()}: share of a batch ({rule})", *grid(rows)]
     if len(rest):
         never = int((shares.most[present] == 0).sum())
         lines.append(

@@ -35,18 +35,23 @@ class Asked:
     shares : dict of str to numpy.ndarray of float, shape (n_labels,)
         For each column that an axis governs (as ``cells.column(name).labels`` orders its labels),
         the share of the batch asked of every label. Each sums to 1.
-    experiment : int or None
-        Code of the label the batch is built around; None when no axis groups batches.
+    experiments : tuple of int
+        Codes of the labels that the batch is built around: mostly one, and none when no axis groups batches.
     leaky : float
-        Share of the batch asked from other labels than `experiment`.
+        Share of the batch asked from other labels than `experiments`.
     focal_hours, window_hours, inside : float
         Focal time, half-width of the window around it, and the share of the batch asked inside
         the window. NaN when no axis looks at time.
     """
 
     shares: dict[str, np.ndarray] = field(default_factory=dict)
-    experiment: int | None = None
+    experiments: tuple[int, ...] = ()
     leaky: float = 0.0
     focal_hours: float = np.nan
     window_hours: float = np.nan
     inside: float = np.nan
+
+    @property
+    def experiment(self) -> int | None:
+        """Code of the label that the batch is built around; None where it is none or several."""
+        return self.experiments[0] if len(self.experiments) == 1 else None

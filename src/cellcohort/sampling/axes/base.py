@@ -46,15 +46,18 @@ class Axis(ABC):
 
 
 class GroupAxis(Axis):
-    """Each batch is built around one label of the column.
+    """Each batch is built around one label of the column, or around several.
 
     Attributes
     ----------
     leaky : float
         Share of every batch that comes from the other labels.
+    n_primary : int
+        Labels that a batch is built around, each with an equal block of it.
     """
 
     leaky: float
+    n_primary: int = 1
 
     @abstractmethod
     def weights(self, column: Column) -> np.ndarray:

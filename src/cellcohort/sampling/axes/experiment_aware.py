@@ -1,4 +1,4 @@
-"""Batches built around one experiment."""
+"""Batches built around one experiment, or around several."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, override
 import numpy as np
 
 from cellcohort.cells import CellTable, Column
+from cellcohort.messages import whole_number
 from cellcohort.sampling.axes.base import GroupAxis, check_fraction, weights_by_label
 
 
@@ -28,6 +29,10 @@ class ExperimentAware(GroupAxis):
     temper : float
         Power in [0, 1] of the number of cells, where `weights` is None: 1 is in proportion to it, 0.5 to its square
         root, and 0 is equally often.
+    experiments : int
+        Experiments that a batch is built around. Each has an equal block of the batch, which holds the conditions and
+        times that the other axes ask. They are drawn without replacement by the same weights, so that one is in a
+        batch at most once. Cells leak in from the others.
 
     Raises
     ------
@@ -41,6 +46,7 @@ class ExperimentAware(GroupAxis):
         weights: Literal["uniform"] | Mapping[Hashable, float] | None = None,
         column: str | Sequence[str] = "experiment",
         temper: float = 1.0,
+        experiments: int = 1,
     ) -> None:
         self.leaky = check_fraction("leaky", leaky, one_allowed=False)
         if not (weights is None or weights == "uniform" or isinstance(weights, Mapping)):
@@ -49,11 +55,14 @@ class ExperimentAware(GroupAxis):
         if weights is not None and self._temper != 1.0:
             raise ValueError(f"temper={temper!r} has no effect with weights={weights!r}; leave one of the two out.")
         self._weights = weights
+        self.n_primary = whole_number("experiments", experiments, 1)
         self.column = column
 
     def __repr__(self) -> str:
         tempered = "" if self._temper == 1.0 else f", temper={self._temper!r}"
-        return f"ExperimentAware(leaky={self.leaky!r}, weights={self._weights!r}, column={self.column!r}{tempered})"
+        several = "" if self.n_primary == 1 else f", experiments={self.n_primary}"
+        options = f"leaky={self.leaky!r}, weights={self._weights!r}, column={self.column!r}{tempered}{several}"
+        return f"ExperimentAware({options})"
 
     @override
     def check(self, cells: CellTable) -> None:

@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 
 from cellcohort.cells import CellTable
 from cellcohort.messages import several, whole_number
-from cellcohort.sampling.axes.base import Axis
+from cellcohort.sampling.axes.base import Axis, GroupAxis
 from cellcohort.sampling.batch_sampler import BatchSampler
 from cellcohort.sampling.chunked.picker import ChunkPicker
 from cellcohort.sampling.chunked.rotation import place_of
@@ -277,6 +277,12 @@ class ChunkedBatchSampler(ChunkSampler):
 
     @override
     def _make_picker(self, world_size: int) -> ChunkPicker | SequentialPicker:
+        for axis in self.axes.values():
+            if isinstance(axis, GroupAxis) and axis.n_primary > 1:
+                raise ValueError(
+                    f"{axis!r} asks for batches of several blocks, which are not cut from chunk windows; use one block "
+                    "(experiments=1), or read row by row (reading=rows)."
+                )
         plan = Plan(self.cells, self.axes, self.batch_size, self.seed)
         if not self.axes:
             return SequentialPicker(plan, self.cells, self.chunk_size, self.preload_nchunks, shuffle=True)

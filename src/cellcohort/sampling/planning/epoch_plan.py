@@ -64,8 +64,8 @@ class Donors(NamedTuple):
 class Block(NamedTuple):
     """Some batches that follow each other: batch `i` takes ``n_cells[j]`` of ``stratum[j]`` for j in ptr[i]:ptr[i + 1].
 
-    `occurrence` is how many batches of all epochs before each had the same primary group; `before` how many cells of
-    the stratum earlier batches of the epoch hold.
+    `occurrence` is how many batches of all epochs before each had the same primary group (with several primary groups,
+    how many there were); `before` how many cells of the stratum earlier batches of the epoch hold.
     """
 
     primary: np.ndarray
@@ -91,6 +91,8 @@ class EpochPlan:
         Batches by which epochs follow each other in the endless sequence.
     counted : bool
         Whether the cells that earlier batches of the epoch took are counted, so that these are planned before.
+    leaks : bool
+        Whether cells leak between groups, though `targets` may have none that do.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class EpochPlan:
         seed: int,
         per_epoch: int,
         counted: bool,
+        leaks: bool = False,
     ) -> None:
         self.targets, self.places, self._per_epoch = targets, places, per_epoch
         self._counted = counted
@@ -110,7 +113,7 @@ class EpochPlan:
         end = np.rint(np.cumsum(weights) / weights.sum() * WHOLE).astype(np.int64)
         end[np.flatnonzero(weights)[-1] :] = WHOLE
         self.groups = Groups(end, int(self.key >> np.uint64(32)))
-        leaks = bool(targets.leak.any())
+        leaks = leaks or bool(targets.leak.any())
         order = np.arange(len(strata.label) if leaks else 0, dtype=np.int32)
         labels = np.arange(len(strata.levels) + 1 if leaks else 1)
         if leaks:
@@ -130,12 +133,13 @@ class EpochPlan:
         arrays = [*self.targets, *self.donors[:3], *(array for _, block in self._kept for array in block)]
         return sum(array.nbytes for array in arrays) + (self._front[2].nbytes if self._front else 0)
 
-    def batch(self, epoch: int, number: int) -> tuple[int, int, np.ndarray, np.ndarray, np.ndarray]:
-        """Primary group, occurrence, strata, cells of each, and cells of each that the epoch had before."""
+    def batch(self, epoch: int, number: int) -> tuple[int | np.ndarray, int, np.ndarray, np.ndarray, np.ndarray]:
+        """Primary group or groups, occurrence, strata, cells of each, and cells of each that the epoch had before."""
         index, i = divmod(number, self.per_block)
         block = self.block(epoch, index)
         j = slice(block.ptr[i], block.ptr[i + 1])
-        return int(block.primary[i]), int(block.occurrence[i]), block.stratum[j], block.n_cells[j], block.before[j]
+        primary = block.primary[i] if block.primary.ndim > 1 else int(block.primary[i])
+        return primary, int(block.occurrence[i]), block.stratum[j], block.n_cells[j], block.before[j]
 
     def block(self, epoch: int, index: int) -> Block:
         """Batches ``index * per_block`` to ``(index + 1) * per_block - 1`` of an epoch."""
@@ -145,17 +149,24 @@ class EpochPlan:
         front = self._front
         if front is None or front[0] != epoch or front[1] > index or (not self._counted and front[1] < index):
             begin = 0 if self._counted else index
-            occurrence = occurrences_before(self.groups, epoch * self._per_epoch + begin * self.per_block, self.key)
-            front = (epoch, begin, occurrence, np.zeros(self.targets.first[-1], self._counter_type))
+            begun = self._begin(epoch * self._per_epoch + begin * self.per_block)
+            front = (epoch, begin, begun, np.zeros(self.targets.first[-1], self._counter_type))
         while front[1] <= index:
-            _, at, occurrence, taken = front
-            occurrence, taken = occurrence.copy(), taken.copy()
-            first = epoch * self._per_epoch + at * self.per_block
-            primary = primary_groups(self.groups, first, self.per_block, self.key)
-            block = Block(*_plan_block(primary, occurrence, self.targets, self.donors, taken, self.places, self.key))
+            _, at, begun, taken = front
+            begun, taken = begun.copy(), taken.copy()
+            block = self._plan(epoch * self._per_epoch + at * self.per_block, begun, taken)
             self._kept = (*self._kept[1 - MOST_KEPT :], ((epoch, at), block))
-            front = self._front = (epoch, at + 1, occurrence, taken)
+            front = self._front = (epoch, at + 1, begun, taken)
         return block
+
+    def _begin(self, first: int) -> np.ndarray:
+        """How many batches before number `first` of all epochs are built around each group, int64 (n_groups,)."""
+        return occurrences_before(self.groups, first, self.key)
+
+    def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> Block:
+        """Plan a block from batch `first` of all epochs on; counts its batches in `begun` and its cells in `taken`."""
+        primary = primary_groups(self.groups, first, self.per_block, self.key)
+        return Block(*_plan_block(primary, begun, self.targets, self.donors, taken, self.places, self.key))
 
     def rates(self) -> np.ndarray:
         """Cells that a batch takes from each stratum on average for its own group, float of shape (n_strata,)."""
@@ -256,7 +267,7 @@ def round_batch(
     joint, leak = targets.joint[group], targets.leak[group]
     places = np.int64(np.rint(targets.own[group] + (0.0 if joint else leak)))
     theta = min(max((0.25 + occurrence * GOLDEN) % 1.0, 1e-9), 1 - 1e-9)
-    leaf, cells, n_own = _round_own(targets, group, occurrence, theta, places, mix(key, _U(group)))
+    leaf, cells, n_own = round_own(targets, group, occurrence, theta, places, mix(key, _U(group)))
     filled = at = 0
     if joint:
         share, psi = leak / places, (occurrence * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9
@@ -288,7 +299,7 @@ def round_batch(
 
 
 @njit(cache=True, nogil=True)
-def _round_own(
+def round_own(
     targets: Targets, group: Whole, occurrence: Whole, theta: float, places: Whole, key: np.uint64
 ) -> tuple[np.ndarray, np.ndarray, Whole]:
     """Which strata of the group a batch takes, in order, the cells of each, and their sum."""

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.cells import CellTable
-from cellcohort.messages import several
+from cellcohort.cells import CellTable, Column
+from cellcohort.messages import listed, several
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.planning.epoch_plan import EpochPlan
+from cellcohort.sampling.planning.primary_sets import PrimarySets
 from cellcohort.sampling.planning.shortfalls import short_windows, shortfalls
 from cellcohort.sampling.planning.strata import build_strata
 from cellcohort.sampling.planning.targets import AskedShares, build_targets
@@ -38,8 +39,8 @@ class BatchSpec(NamedTuple):
     ----------
     epoch, number : int
         The epoch, and the place of the batch in the sequence that all ranks share.
-    primary : int
-        Code of the group that the batch is built around; 0 without a group axis.
+    primary : int or numpy.ndarray of int
+        Code of the group that the batch is built around, or of several; 0 without a group axis.
     stratum, n_cells : numpy.ndarray of int, shape (n_entries,)
         ``n_cells[i]`` cells of ``stratum[i]``.
     before : numpy.ndarray of int64, shape (n_entries,)
@@ -50,7 +51,7 @@ class BatchSpec(NamedTuple):
 
     epoch: int
     number: int
-    primary: int
+    primary: int | np.ndarray
     stratum: np.ndarray
     n_cells: np.ndarray
     before: np.ndarray
@@ -146,9 +147,21 @@ class Plan:
         groups = np.searchsorted(self.strata.group, np.arange(len(weights) + 1))
         self.times_of_group = self.strata.times_indptr[groups] if self.timed else np.zeros(len(groups), np.int64)
         ratios = [one.share for one in asked]
-        targets = build_targets(self.strata, ratios, self.leaky, places, len(weights))
-        self.batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches, not self.timed)
-        self.warnings = shortfalls(self.strata, targets, column, asked, self.leaky, places)
+        counted = not self.timed
+        self.batches: EpochPlan
+        if group is not None and column is not None and group.n_primary > 1:
+            cells_of = np.bincount(self.strata.group, self.strata.size, len(weights)).astype(np.int64)
+            _check_blocks(column, cells_of, group, places)
+            self.batches = sets = PrimarySets(
+                self.strata, ratios, weights, group.n_primary, self.leaky, places, seed, self.n_batches, counted
+            )
+            targets = sets.targets
+            self.warnings = shortfalls(self.strata, targets, column, asked, 0.0, sets.block_cells)
+            self.warnings += _everywhere(column, weights, sets)
+        else:
+            targets = build_targets(self.strata, ratios, self.leaky, places, len(weights))
+            self.batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches, counted)
+            self.warnings = shortfalls(self.strata, targets, column, asked, self.leaky, places)
         if window and (short := short_windows(self.strata, targets, window.half_width, window.inside)):
             self.warnings = (*self.warnings, short)
         self._asked = {_name(axis): one for axis, one in zip(shares, asked, strict=True)}
@@ -208,26 +221,59 @@ class Plan:
             return BatchSpec(epoch, number, primary, stratum, n_cells, before, window)
         return BatchSpec(epoch, number, primary, stratum, n_cells, before, None)
 
-    def _focal(self, epoch: int, primary: int, occurrence: Whole) -> float:
-        """Focal time of a batch: each time of its primary group in turn."""
+    def _focal(self, epoch: int, primary: int | np.ndarray, occurrence: int) -> float:
+        """Focal time of a batch: each time of its primary group in turn, and of several each in turn."""
+        if isinstance(primary, np.ndarray):
+            primary, occurrence = int(primary[occurrence % len(primary)]), occurrence // len(primary)
         first, last = self.times_of_group[primary], self.times_of_group[primary + 1]
         time = focal_time(self.strata.times, first, last, occurrence, key_of(self.seed, epoch, primary))
         return -np.inf if time < 0 else float(self.strata.times[time])
 
-    def asked(self, primary: int, focal: float) -> Asked:
-        """Return what the axes ask of a batch with this primary group and focal time."""
-        shares: dict[Any, np.ndarray] = {name: one.asked(primary, self.leaky) for name, one in self._asked.items()}
+    def asked(self, primary: int | np.ndarray, focal: float) -> Asked:
+        """Return what the axes ask of a batch with this primary group (or several) and focal time."""
+        each = np.atleast_1d(primary)
+        shares: dict[Any, np.ndarray] = {name: one.asked(each, self.leaky) for name, one in self._asked.items()}
         if self.group is not None:
             others = self._weight.copy()
-            others[primary] = 0
+            others[each] = 0
             share = self.leaky * others / max(others.sum(), 1)
-            share[primary] = 1 - share.sum()
+            share[each] = (1 - share.sum()) / len(each)
             shares[self.group] = share
-        experiment = None if self.group is None else primary
+        experiments = () if self.group is None else tuple(each.tolist())
         if not self.timed:
-            return Asked(shares, experiment, self.leaky)
+            return Asked(shares, experiments, self.leaky)
         focal = focal if np.isfinite(focal) else np.nan
-        return Asked(shares, experiment, self.leaky, focal, self.half_width, self.share_inside)
+        return Asked(shares, experiments, self.leaky, focal, self.half_width, self.share_inside)
+
+
+def _check_blocks(column: Column, cells_of: np.ndarray, group: GroupAxis, places: int) -> None:
+    """Refuse more blocks than there are groups or places, and a leak that the other groups have no cells for."""
+    k, there = group.n_primary, np.count_nonzero(cells_of)
+    if k > min(there, places):
+        raise ValueError(
+            f"{group} asks for {k} blocks in each batch, and there are {several(there, 'label')} of {column.name} to "
+            f"draw for {several(places, 'place')}; use at most {min(there, places)}."
+        )
+    outside = int(np.sort(cells_of)[: len(cells_of) - k].sum())
+    if group.leaky * places > outside:
+        raise ValueError(
+            f"{group} asks for {group.leaky * places:g} leaked cells in each batch, and the labels of {column.name} "
+            f"beside the {k} largest have {several(outside, 'cell')}; use leaky=0, or fewer blocks."
+        )
+
+
+def _everywhere(column: Column, weights: np.ndarray, sets: PrimarySets) -> tuple[str, ...]:
+    """Say which groups are in every batch because they are asked more than once in each."""
+    asked = sets.n_primary * weights / weights.sum()
+    more = np.flatnonzero(asked > 1 + 1e-9)
+    if not len(more) or sets.n_primary == np.count_nonzero(weights):
+        return ()
+    worst = more[asked[more].argmax()]
+    return (
+        f"{listed((column.labels[g] for g in more), 5, repr)} of {column.name} {'is' if len(more) == 1 else 'are'} "
+        f"primary in every batch, and no more: by weight {column.labels[worst]!r} would have {asked[worst]:.2f} of the "
+        f"{sets.n_primary} blocks.",
+    )
 
 
 @njit(cache=True, nogil=True)

@@ -44,7 +44,7 @@ def shortfalls(
     group: Column | None,
     shares: list[AskedShares],
     leaky: float,
-    places: int,
+    places: float,
 ) -> tuple[str, ...]:
     """One sentence for each thing that batches cannot hold as asked.
 
@@ -58,8 +58,8 @@ def shortfalls(
     shares : list of AskedShares
         What each share axis asks.
     leaky : float
-    places : int
-        Cells of a batch.
+    places : float
+        Cells of a batch, or of the block of a group.
     """
     bounds, leak = targets.first, targets.leak
     groups = np.flatnonzero(np.diff(bounds))

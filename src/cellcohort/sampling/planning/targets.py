@@ -43,12 +43,13 @@ class AskedShares(NamedTuple):
         """Share of each label in the cells of a batch that come from its primary group."""
         return self.share if self.group is None else _scaled(np.where(self.group == primary, self.share, 0.0))
 
-    def asked(self, primary: int, leaky: float) -> np.ndarray:
-        """Share of each label in a batch with this primary group."""
+    def asked(self, primary: np.ndarray, leaky: float) -> np.ndarray:
+        """Share of each label in a batch with these primary groups."""
         if self.group is None:
             return self.share
-        others = _scaled(np.where(self.group == primary, 0.0, self.share))
-        return (1 - leaky * others.sum()) * self.within(primary) + leaky * others
+        others = _scaled(np.where(np.isin(self.group, primary), 0.0, self.share))
+        own = sum(self.within(int(group)) for group in primary) / len(primary)
+        return (1 - leaky * others.sum()) * own + leaky * others
 
 
 def _scaled(share: np.ndarray) -> np.ndarray:
@@ -106,7 +107,7 @@ class Targets(NamedTuple):
         return cells
 
 
-def build_targets(strata: Strata, ratios: list[np.ndarray], leaky: float, places: int, n_groups: int) -> Targets:
+def build_targets(strata: Strata, ratios: list[np.ndarray], leaky: float, places: float, n_groups: int) -> Targets:
     """Split the places of a batch among the strata of each group, and among the labels of the others.
 
     Parameters
@@ -116,7 +117,7 @@ def build_targets(strata: Strata, ratios: list[np.ndarray], leaky: float, places
         Asked share of each code, one array per share axis.
     leaky : float
         Share of a batch that comes from other groups than the primary one.
-    places : int
+    places : float
         Cells of a batch.
     n_groups : int
     """

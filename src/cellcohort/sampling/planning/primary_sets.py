@@ -1,0 +1,370 @@
+"""Batches of several primary groups, each with a block of the batch; compiled.
+
+Which groups: in each run of `RUN` batches, a group is primary in the whole number of batches below or above its share,
+by systematic sampling, whose start moves on by the golden section from run to run. In a random order of the groups
+these places lie end to end on a line, and batch `i` of the run takes the places ``i``, ``i + RUN``, ``i + 2 * RUN`` and
+so on. So no batch has a group twice, and all groups come together.
+
+How many cells: those of each label are rounded for the whole batch, then dealt to the other groups (the leak) and to
+the blocks in turn. Where a group lacks cells of a label, each block is rounded by itself. What rotates does so by the
+number of the batch in all epochs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, override
+
+import numpy as np
+from numba import njit
+
+from cellcohort.sampling.planning.epoch_plan import (
+    GOLDEN,
+    PLASTIC,
+    RUN,
+    SILVER,
+    STEP,
+    WHOLE,
+    Block,
+    Donors,
+    EpochPlan,
+    round_own,
+)
+from cellcohort.sampling.planning.strata import Strata
+from cellcohort.sampling.planning.targets import Targets, build_targets, fill
+from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
+
+_U = np.uint64
+
+
+class Shares(NamedTuple):
+    """What a batch holds of each label, and of which groups every label can be taken.
+
+    Attributes
+    ----------
+    labels : Targets
+        Targets of the labels in a whole batch, as those of the strata of one group.
+    weight : numpy.ndarray of float, shape (n_labels,)
+        Share of each label.
+    full : numpy.ndarray of bool, shape (n_groups,)
+        Whether a group has enough cells of every label for a block.
+    leak : float
+        Cells of a batch from other groups than the primary ones.
+    """
+
+    labels: Targets
+    weight: np.ndarray
+    full: np.ndarray
+    leak: float
+
+
+class PrimarySets(EpochPlan):
+    """What each batch of each epoch takes from every stratum, where batches have several primary groups.
+
+    Parameters
+    ----------
+    strata : Strata
+    ratios : list of numpy.ndarray
+        Asked share of each code, one array per share axis.
+    weights : numpy.ndarray of float, shape (n_groups,)
+        How often each group is primary; 0 for groups without strata.
+    n_primary : int
+        Primary groups of a batch.
+    leaky : float
+        Share of a batch that comes from other groups.
+    places, seed : int
+        Cells of a batch, and key of all randomness.
+    per_epoch : int
+        Batches by which epochs follow each other in the endless sequence.
+    counted : bool
+        Whether the cells that earlier batches of the epoch took are counted.
+
+    Attributes
+    ----------
+    often : numpy.ndarray of float, shape (n_groups,)
+        Share of batches in which each group is primary.
+    targets : Targets
+        Of a block of each group.
+    block_cells : float
+        Cells of a block, on average.
+    """
+
+    def __init__(
+        self,
+        strata: Strata,
+        ratios: list[np.ndarray],
+        weights: np.ndarray,
+        n_primary: int,
+        leaky: float,
+        places: int,
+        seed: int,
+        per_epoch: int,
+        counted: bool,
+    ) -> None:
+        self.n_primary, leak = n_primary, leaky * places
+        self.block_cells = (places - leak) / n_primary
+        targets = build_targets(strata, ratios, 0.0, self.block_cells, len(weights))
+        super().__init__(strata, targets, weights, places, seed, per_epoch, counted, leak > 0)
+        groups = np.flatnonzero(weights)
+        self.often: np.ndarray = np.zeros(len(weights))
+        self.often[groups] = fill(float(n_primary), weights[groups], np.ones(len(groups), np.int64))
+        self._groups, self._upto = groups, np.cumsum(_whole_lengths(self.often[groups], n_primary))
+        self._shares = _shares(strata, ratios, self.block_cells, places, len(weights), leak)
+
+    @override
+    def rates(self) -> np.ndarray:
+        return self.targets.cells() * np.repeat(self.often, np.diff(self.targets.first))
+
+    @override
+    def _begin(self, first: int) -> np.ndarray:
+        return np.empty(0, np.int64)  # nothing rotates by how often a group was primary
+
+    @override
+    def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> Block:
+        primary = primary_sets(self._groups, self._upto, self.n_primary, first, self.per_block, self.key)
+        turn = np.arange(first, first + self.per_block)
+        planned = _plan_block(primary, turn, self.targets, self.donors, self._shares, taken, self.places, self.key)
+        return Block(primary, turn, *planned)
+
+
+def _whole_lengths(often: np.ndarray, n_primary: int) -> np.ndarray:
+    """Return whole numbers of at most `WHOLE` that are in proportion to `often` and add up to ``n_primary * WHOLE``."""
+    length = np.minimum(np.rint(often * WHOLE).astype(np.int64), WHOLE)
+    over = int(length.sum()) - n_primary * WHOLE
+    for i in np.argsort(np.abs(length - WHOLE // 2), kind="stable"):  # those that have room, both ways
+        moved = np.clip(over, length[i] - WHOLE, length[i])
+        length[i] -= moved
+        over -= int(moved)
+    return length
+
+
+def _shares(
+    strata: Strata, ratios: list[np.ndarray], block_cells: float, places: int, n_groups: int, leak: float
+) -> Shares:
+    """Take the labels of all cells as the strata of one group, for what a whole batch holds of each."""
+    n = len(strata.levels)
+    many = np.full(n, 2**50 // n)  # the shares are those asked, however few cells there are
+    whole = Strata(
+        strata.order[:0], np.append(0, np.cumsum(many)), np.zeros(n, np.int16), np.arange(n, dtype=np.int32),
+        strata.levels, strata.times, strata.times_start, strata.times_indptr,
+    )  # fmt: skip
+    labels = build_targets(whole, ratios, 0.0, places, 1)
+    weight = labels.cells() / places
+    enough = strata.size >= np.ceil(block_cells * weight[strata.label] + 2)
+    full = np.bincount(strata.group, weights=enough, minlength=n_groups) == n
+    return Shares(labels, weight, full, leak)
+
+
+@njit(cache=True, nogil=True)
+def primary_sets(groups: np.ndarray, upto: np.ndarray, k: Whole, first: Whole, n: Whole, key: np.uint64) -> np.ndarray:
+    """Which groups `n` batches from number `first` of all epochs on are built around, int64 of shape (n, k).
+
+    `upto` is the running sum of how often each group is primary, in parts of `WHOLE`.
+    """
+    out, order, end = np.empty((n, k), np.int64), np.empty(len(groups), np.int64), np.empty(len(groups), np.int64)
+    begin, bits, run = np.int64(key >> _U(32)), bits_of(len(groups)), -1
+    for i in range(n):
+        if (first + i) // RUN != run:
+            run = (first + i) // RUN
+            run_key, start = mix(key, _U(run)), (begin + run * STEP) % WHOLE - WHOLE + 1
+            for j in range(len(groups)):
+                g = order[j] = permuted(j, len(groups), bits, mix(run_key, _U(0)))
+                before = (upto[g - 1] * RUN - start) // WHOLE if g > 0 else 0
+                end[j] = (upto[g] * RUN - start) // WHOLE - before + (end[j - 1] if j > 0 else 0)
+        place = permuted((first + i) % RUN, RUN, _U(4), run_key)
+        for j in range(k):
+            out[i, j] = groups[order[np.searchsorted(end, place + j * RUN, "right")]]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _plan_block(
+    primary: np.ndarray,
+    turn: np.ndarray,
+    targets: Targets,
+    donors: Donors,
+    shares: Shares,
+    taken: np.ndarray,
+    places: Whole,
+    key: np.uint64,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return `ptr`, `stratum`, `n_cells` and `before` of a `Block`; counts its cells in `taken`."""
+    n, filled = len(primary), 0
+    ptr = np.zeros(n + 1, np.int64)
+    stratum, n_cells = np.empty(n * places, np.int32), np.empty(n * places, np.int32)
+    before = np.empty(n * places, np.int64)
+    for i in range(n):
+        filled += round_set(targets, donors, shares, primary[i], turn[i], key, stratum[filled:], n_cells[filled:])
+        ptr[i + 1] = filled
+        for j in range(ptr[i], filled):
+            before[j] = taken[stratum[j]]
+            taken[stratum[j]] += n_cells[j]
+    return ptr, stratum[:filled].copy(), n_cells[:filled].copy(), before[:filled].copy()
+
+
+@njit(cache=True, nogil=True)
+def round_set(
+    targets: Targets,
+    donors: Donors,
+    shares: Shares,
+    primary: np.ndarray,
+    turn: Whole,
+    key: np.uint64,
+    stratum: np.ndarray,
+    n_cells: np.ndarray,
+) -> Whole:
+    """Write the strata of batch `turn` and the cells of each, by label; return how many entries there are."""
+    places = np.int64(np.rint(shares.labels.own[0]))
+    whole = np.int64(shares.leak + 1e-9)
+    part = shares.leak + 1e-9 - whole
+    n_leak = whole + np.int64((turn + 1) * part) - np.int64(turn * part)
+    full = True
+    for group in primary:
+        full = full and shares.full[group]
+    outside = np.sort(primary)
+    if full:
+        filled = _round_whole(targets, donors, shares, primary, outside, turn, n_leak, key, stratum, n_cells)
+        if filled > 0:
+            return filled
+    filled = _round_blocks(targets, primary, turn, places - n_leak, key, stratum, n_cells)
+    if n_leak > 0:
+        filled += _leak(donors, shares, outside, turn, n_leak, stratum[filled:], n_cells[filled:])
+    by_label = np.argsort(donors.label[stratum[:filled]], kind="mergesort")
+    stratum[:filled], n_cells[:filled] = stratum[:filled][by_label], n_cells[:filled][by_label]
+    return filled
+
+
+@njit(cache=True, nogil=True)
+def _round_whole(
+    targets: Targets,
+    donors: Donors,
+    shares: Shares,
+    primary: np.ndarray,
+    outside: np.ndarray,
+    turn: Whole,
+    n_leak: Whole,
+    key: np.uint64,
+    stratum: np.ndarray,
+    n_cells: np.ndarray,
+) -> Whole:
+    """Write a batch whose labels are rounded together, and dealt to the leak and the blocks; 0 if that cannot be."""
+    k, places = len(primary), np.int64(np.rint(shares.labels.own[0]))
+    theta = min(max((0.25 + turn * GOLDEN) % 1.0, 1e-9), 1 - 1e-9)
+    label, cells, _ = round_own(shares.labels, 0, turn, theta, places, key)
+    share, psi = n_leak / places, (turn * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9
+    filled = upto = dealt = 0
+    for i in range(len(label)):
+        leaked = np.int64((upto + cells[i]) * share + psi) - np.int64(upto * share + psi)
+        upto += cells[i]
+        own = cells[i] - leaked
+        for b in range(k):
+            at = (b - turn) % k  # the block takes the cells at, at + k, ... of all that are dealt
+            count = (dealt + own + k - 1 - at) // k - (dealt + k - 1 - at) // k
+            if count > 0:
+                stratum[filled], n_cells[filled] = targets.first[primary[b]] + label[i], count
+                filled += 1
+        dealt += own
+        if leaked > 0:
+            if _cells_outside(donors, outside, label[i]) < leaked:
+                return 0
+            filled += _donate(donors, outside, label[i], leaked, turn, stratum[filled:], n_cells[filled:])
+    return filled
+
+
+@njit(cache=True, nogil=True)
+def _round_blocks(
+    targets: Targets,
+    primary: np.ndarray,
+    turn: Whole,
+    own: Whole,
+    key: np.uint64,
+    stratum: np.ndarray,
+    n_cells: np.ndarray,
+) -> Whole:
+    """Write the strata of blocks of equal size, each rounded by itself."""
+    k, filled = len(primary), 0
+    for b in range(k):
+        group = primary[b]
+        size = own // k + ((b + turn) % k < own % k)
+        part = targets.own[group] - np.floor(targets.own[group] + 1e-9)  # rounds down below 1 - part
+        u = min(max((turn * PLASTIC + b / k) % 1.0, 1e-6), 1 - 1e-6)
+        theta = u if part < 1e-9 else u * (1 - part) if size < targets.own[group] else 1 - part + u * part
+        leaf, cells, _ = round_own(targets, group, turn * k + b, theta, size, mix(key, _U(group)))
+        for i in range(len(leaf)):
+            stratum[filled], n_cells[filled] = targets.first[group] + leaf[i], cells[i]
+            filled += cells[i] > 0
+    return filled
+
+
+@njit(cache=True, nogil=True)
+def _leak(
+    donors: Donors,
+    shares: Shares,
+    outside: np.ndarray,
+    turn: Whole,
+    n_leak: Whole,
+    stratum: np.ndarray,
+    n_cells: np.ndarray,
+) -> Whole:
+    """Write the strata of other groups from which cells leak, labels by their shares as far as they have cells."""
+    n = len(shares.weight)
+    there = np.empty(n, np.int64)
+    for label in range(n):
+        there[label] = _cells_outside(donors, outside, label)
+    labels = np.flatnonzero(there)
+    target = fill(float(n_leak), shares.weight[labels], there[labels])
+    psi, upto, filled = (turn * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9, 0.0, 0
+    for i in range(len(labels)):
+        before = np.int64(upto + psi)
+        upto = float(n_leak) if i == len(labels) - 1 else upto + target[i]
+        if np.int64(upto + psi) > before:
+            count = np.int64(upto + psi) - before
+            filled += _donate(donors, outside, labels[i], count, turn, stratum[filled:], n_cells[filled:])
+    return filled
+
+
+@njit(cache=True, nogil=True)
+def _own_of(donors: Donors, group: Whole, label: Whole) -> tuple[Whole, Whole]:
+    """Where the cells of a group begin among those of a label in all groups, and how many they are."""
+    first, last = donors.first[label], donors.first[label + 1]
+    at = first + np.searchsorted(donors.stratum[first:last], donors.begin[group])
+    if at >= last or donors.stratum[at] >= donors.begin[group + 1]:
+        return 0, 0
+    begin = np.int64(donors.end[at - 1]) if at > 0 else np.int64(0)
+    return begin, np.int64(donors.end[at]) - begin
+
+
+@njit(cache=True, nogil=True)
+def _cells_outside(donors: Donors, outside: np.ndarray, label: Whole) -> Whole:
+    """Cells of a label that are not of these groups."""
+    first, last = donors.first[label], donors.first[label + 1]
+    cells = np.int64(donors.end[last - 1]) - (np.int64(donors.end[first - 1]) if first > 0 else np.int64(0))
+    for group in outside:
+        cells -= _own_of(donors, group, label)[1]
+    return cells
+
+
+@njit(cache=True, nogil=True)
+def _donate(
+    donors: Donors,
+    outside: np.ndarray,
+    label: Whole,
+    count: Whole,
+    turn: Whole,
+    stratum: np.ndarray,
+    n_cells: np.ndarray,
+) -> Whole:
+    """Write the strata that `count` cells of a label leak from, in proportion to size, not of the groups `outside`."""
+    first, last = donors.first[label], donors.first[label + 1]
+    theta = (turn * SILVER + label * PLASTIC) % 1.0
+    step, filled = _cells_outside(donors, outside, label) / count, 0
+    begin = np.float64(donors.end[first - 1]) if first > 0 else 0.0
+    for k in range(count):
+        point = begin + (k + theta) * step
+        for group in outside:  # in rising order, as their cells are
+            own_begin, own = _own_of(donors, group, label)
+            point += own if own > 0 and point >= own_begin else 0
+        s = donors.stratum[min(last - 1, first + np.searchsorted(donors.end[first:last], point, "right"))]
+        if filled == 0 or stratum[filled - 1] != s:
+            stratum[filled], n_cells[filled], filled = s, 0, filled + 1
+        n_cells[filled - 1] += 1
+    return filled
