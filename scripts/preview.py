@@ -36,6 +36,10 @@ def main(config: DictConfig) -> None:
         measured = survey(sampler, config.batches, limit, epochs, source=source)
         found = findings(measured, mergeable="merge_labels" in config.data)
         text = report(measured, found, cover(sampler), source.held_out_line())
+        if sampler.schedule is not None and (last := min(epochs, sampler.schedule.n_epochs) - 1):
+            later = survey(sampler.in_epoch(last), config.batches, limit, epochs, source, epoch=last)
+            text += f"\nEPOCH {last}, AFTER THE LAST CHANGE OF THE SCHEDULE\n\n"
+            text += report(later, findings(later), cover(later.sampler))
         print(text)
         (run.directory / "preview.txt").write_text(text, encoding="utf-8")
         picture(measured, config.run_name).savefig(run.directory / "preview.png")

@@ -252,3 +252,18 @@ def test_steps_are_measured_from_the_sampler_of_any_rank(scope: str) -> None:
     np.testing.assert_array_equal(resumed, whole[8:])
     fresh, _ = meters[0].measure(5, 0, meters[0].positions(5, 0))
     assert fresh[0, -1, -1] == len(set(meters[0].positions(5, 0).ravel().tolist())) / len(cells)
+
+
+def test_cells_of_all_primary_experiments_of_a_batch_are_no_leak() -> None:
+    cells = make_cells(experiment=np.arange(600) % 5)
+    s = BatchSampler(cells, {"e": ExperimentAware(0.25, experiments=3)}, 48)
+    meter = StepMeter(s)
+    numbers, groups = meter.measure(0, 0, meter.positions(0, 0, 4))
+    for step in range(4):
+        asked, held = s.asked(0, step), dict(zip(meter.names, numbers[step, 0], strict=True))
+        assert held["leak/asked"] == held["leak/held"] == 0.25 and held["shortfall"] == 0
+        labels = cells.column("experiment").labels
+        for code, label in enumerate(labels):
+            assert held[f"experiment/asked/{label}"] == (0.25 if code in asked.experiments else 0.125)
+            assert held[f"experiment/share/{label}"] == pytest.approx(held[f"experiment/asked/{label}"], abs=1.01 / 48)
+        assert groups[step] == [" + ".join(str(labels[code]) for code in sorted(asked.experiments))] * 2

@@ -91,6 +91,18 @@ def test_the_numbers_are_those_of_the_batches(scope: Any) -> None:
     assert [len(np.intersect1d(*of_step)) for of_step in each] == of.shared_cells.tolist()
 
 
+def test_batches_of_several_experiments_are_told_as_such() -> None:
+    made = sampler(cells_of(EVEN), {**ALL, "experiment": ExperimentAware(0.1, experiments=2)})
+    of = survey(made, batches=40)
+    text = " ".join(report(of, findings(of), cover(made)).split())
+    assert (
+        "Each batch has 2 primary experiments in equal blocks: 90.0 % of its cells are of them, 10.0 % leak in" in text
+    )
+    assert "EXPERIMENT: share of a batch (each batch has several primary labels)" in text
+    assert of.primary is None and of.group is None and (of.numbers["leak/held"] == 0.1).all()
+    picture(of, "blocks")
+
+
 def test_one_of_anything_is_told_as_one() -> None:
     made = sampler(cells_of(EVEN), {}, num_batches=1, world_size=1)
     of = survey(made)

@@ -19,6 +19,7 @@ from cellcohort import sampling
 from cellcohort.cells import CellTable
 from cellcohort.messages import whole_number
 from cellcohort.runtime.cli import refuse_unread, run_command
+from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.run import Run, digest, stamp, strategy
 from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched
 from cellcohort.sampling.axes.base import Axis
@@ -96,7 +97,10 @@ def test_knobs_of_several_axes_reach_them() -> None:
     assert isinstance(axes, dict)
     arguments = {name: {k: v for k, v in axis.items() if k != "_target_"} for name, axis in axes.items()}
     assert arguments == {
-        "experiment_aware": {"leaky": 0.1, "weights": {"a": 2, "b": 1}, "temper": 1.0, "column": "plate"},
+        "experiment_aware": {
+            **{"leaky": 0.1, "weights": {"a": 2, "b": 1}, "temper": 1.0},
+            **{"experiments": 1, "column": "plate"},
+        },
         "condition": {"ratio": {"dead": 0.3, "alive": 0.7}, "column": ["condition", "cell_type"]},
         "temporal": {"window_hours": 4, "global_fraction": 0.5, "column": "hours"},
         "track_capped": {"max_cells": 2, "column": "track"},
@@ -114,6 +118,24 @@ def test_one_axis_can_be_used_twice_under_two_names(shell: Shell) -> None:
     }
     assert (frame.iloc[sampler.batch(0, 0)].value_counts() == 1).all()
     assert shell("sampler=condition", more) == ["condition-sites-s0"]
+
+
+@pytest.mark.parametrize("values", ["[0.5, 0.25, 0]", "{from: 0.5, to: 0, epochs: 3}"])
+def test_a_schedule_changes_an_option_from_epoch_to_epoch(values: str) -> None:
+    config = compose("sampler=experiment_aware", f"schedule={{sampler.experiment_aware.leaky: {values}}}")
+    check_kinds(config, ["batch_sampler"])
+    frame = pd.DataFrame({"experiment": list("abcd") * 300})
+    sampler = instantiate(config.batch_sampler, CellTable.from_frame(frame, condition=None, hours=None), batch_size=20)
+    assert [sampler.asked(epoch, 0).leaky for epoch in range(5)] == [0.5, 0.25, 0, 0, 0]
+
+
+def test_batches_of_one_cluster_of_a_column() -> None:
+    config = compose("sampler=[experiment_aware,condition]", "sampler.experiment_aware.column=cluster")
+    frame = pd.DataFrame({"condition": list("xy") * 300, "cluster": [f"k{i // 2 % 5}" for i in range(600)]})
+    sampler = instantiate(config.batch_sampler, CellTable.from_frame(frame, None, hours=None), batch_size=20)
+    held = [frame.iloc[sampler.batch(0, step)] for step in range(30)]
+    assert all(len(set(batch.cluster)) == 1 and (batch.condition == "x").sum() == 10 for batch in held)
+    assert {batch.cluster.iloc[0] for batch in held} == {f"k{i}" for i in range(5)}
 
 
 def test_weights_of_numbered_experiments_keep_their_type() -> None:

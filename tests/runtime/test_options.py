@@ -45,6 +45,12 @@ def test_a_sampler_of_another_library_is_refused_what_it_does_not_take(name: str
             check_kinds(chunked)
 
 
+def test_a_schedule_without_axes_is_refused(train: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train("schedule={sampler.experiment_aware.leaky: [0.5, 0]}", "batch_sampler=m_per_class")
+    assert "schedule changes options of axes, which samplers of other libraries do not have" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("source", OPTIONS["source"])
 def test_every_default_of_a_preparation_is_of_the_kind_that_the_code_takes(source: str) -> None:
     check_kinds(compose(f"source={source}", name="prepare"))

@@ -771,6 +771,11 @@ def test_options_that_cannot_be_are_refused_with_numbers(options: dict[str, Any]
     assert all(word in str(error.value) for word in said)
 
 
+def test_batches_of_several_blocks_are_refused_with_how_to_read_them() -> None:
+    with pytest.raises(ValueError, match=r"experiments=2\) asks for batches of several blocks.*reading=rows"):
+        ChunkedBatchSampler(CELLS, {"e": ExperimentAware(experiments=2)}, BATCH, CHUNK, PRELOAD)
+
+
 def test_windows_give_way_to_the_chunks_that_there_are() -> None:
     few = CELLS.take(np.arange(5 * CHUNK))
     sampler = ChunksShuffled(few, None, CHUNK, CHUNK, 6)

@@ -27,11 +27,13 @@ PASSED_OVER = (
         "sweep",
         "logger",
         "sampler",
+        "schedule",
         "reading",
         "loader.num_workers",
     ),
     *("callbacks.composition", "callbacks.last"),
-    *("batch_sampler.axes", "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.log_every_n_steps"),
+    *("batch_sampler.axes", "batch_sampler.schedule"),
+    *("trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.log_every_n_steps"),
 )
 # options of every batch sampler; those of another library have their own beside these
 OF_BATCHES = ("_convert_", "axes", "batch_size", "num_batches", "seed", "chunk_size", "preload_nchunks")
@@ -255,7 +257,8 @@ def _facts(directory: Path) -> dict[str, Any]:
 def _knobs(sampling: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the axes, or those of the sampler of another library that are its own."""
     if not _is_baseline(sampling):
-        return _flat(sampling["axes"] or {})
+        schedule = {f"schedule.{key}": str(values) for key, values in (sampling.get("schedule") or {}).items()}
+        return _flat(sampling["axes"] or {}) | schedule
     return _flat(
         {"batch_sampler": {key: value for key, value in sampling.items() if key not in (*OF_BATCHES, "_target_")}}
     )

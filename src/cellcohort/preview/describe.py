@@ -64,6 +64,8 @@ def asked_lines(sampler: Sampler) -> Iterator[str]:
             )
         elif isinstance(axis, CapAxis):
             yield f"A batch holds at most {several(axis.most, 'cell')} of each {title_of(axis)}, if others are enough."
+    if sampler.schedule is not None:
+        yield from sampler.schedule.lines()
     if isinstance(sampler, Baseline):
         yield sampler.about
     if sampler.scope == "global" and sampler.world_size > 1:

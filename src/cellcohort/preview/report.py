@@ -108,6 +108,8 @@ def cover(sampler: Sampler) -> str:
     why = ""
     if isinstance(sampler, Baseline):
         why = "with a sampler of another library, which draws at random"
+    elif sampler.schedule is not None:
+        why = "with a schedule, since the axes of later epochs ask for something else"
     elif in_chunks(sampler):
         why = "where cells are read in chunks, since chunk windows leave rows unused"
     elif has_axis(sampler, WindowAxis):
@@ -160,9 +162,9 @@ def _epoch(survey: Survey) -> Iterator[str]:
     if n_ranks == 1:
         yield "For a training in several processes, set world_size to their number."
     part = (
-        "all of epoch 0"
+        f"all of epoch {survey.epoch}"
         if survey.steps == survey.epoch_steps
-        else f"the first {several(survey.steps, 'step')} of epoch 0"
+        else f"the first {several(survey.steps, 'step')} of epoch {survey.epoch}"
     )
     yield f"Measured below: {several(survey.n_batches, 'batch')}, {part}; seed {sampler.seed}."
 

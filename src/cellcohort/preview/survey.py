@@ -60,6 +60,8 @@ class Survey:
         Epochs of the training.
     source : TrainingCells or None
         Where the cells come from, if that is known.
+    epoch : int
+        The epoch that was drawn.
     """
 
     sampler: Sampler
@@ -75,6 +77,7 @@ class Survey:
     first_batches: np.ndarray
     epochs: int = 1
     source: TrainingCells | None = None
+    epoch: int = 0
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -131,8 +134,9 @@ def survey(
     limit: float | None = None,
     epochs: int = 1,
     source: TrainingCells | None = None,
+    epoch: int = 0,
 ) -> Survey:
-    """Draw epoch 0 of all ranks: measure its first batches, and count the draws of every cell.
+    """Draw an epoch of all ranks: measure its first batches, and count the draws of every cell.
 
     Takes about as long as drawing the batches of an epoch.
 
@@ -150,6 +154,8 @@ def survey(
         to draw nearly all cells, ten, or 20 million draws.
     source : TrainingCells, optional
         Where the cells come from; needed for what the report says of a store.
+    epoch : int
+        The epoch to draw, by default the first.
 
     Returns
     -------
@@ -170,10 +176,10 @@ def survey(
     record, counter = _Record(sampler), DrawCounter(len(sampler.cells))
     for begin in range(0, epoch_steps, record.steps_at_once):
         here = range(begin, min(begin + record.steps_at_once, epoch_steps))
-        positions = np.stack([[rank.batch(0, step) for rank in ranks] for step in here])
+        positions = np.stack([[rank.batch(epoch, step) for rank in ranks] for step in here])
         counter.add(positions)
         if measured := range(begin, min(here.stop, steps)):
-            asked = [[rank.asked(0, step) for rank in ranks] for step in measured]
+            asked = [[rank.asked(epoch, step) for rank in ranks] for step in measured]
             record.add(positions[: len(measured)], asked)
     draws = counter.draws.copy()
     return Survey(
@@ -185,19 +191,20 @@ def survey(
         primary=record.primary_codes(),
         same_track_share=np.concatenate(record.same_track) if record.same_track else None,
         shared_cells=np.concatenate(record.shared_cells),
-        coverage_by_epoch=(counter.share, *_later_coverage(ranks, epoch_steps, counter, epochs)),
+        coverage_by_epoch=(counter.share, *_later_coverage(ranks, epoch_steps, counter, epochs, epoch)),
         draws=draws,
         first_batches=record.first_batches,
         epochs=epochs,
         source=source,
+        epoch=epoch,
     )
 
 
-def _later_coverage(ranks: list[Sampler], steps: int, counter: DrawCounter, epochs: int) -> list[float]:
+def _later_coverage(ranks: list[Sampler], steps: int, counter: DrawCounter, epochs: int, first: int) -> list[float]:
     """Share of the cells drawn after each epoch but the first, which is counted already."""
     shares: list[float] = []
     per_epoch = steps * len(ranks) * ranks[0].batch_size
-    for epoch in range(1, min(epochs, _EPOCHS, max(1, _DRAWS // per_epoch))):
+    for epoch in range(first + 1, min(epochs, first + _EPOCHS, first + max(1, _DRAWS // per_epoch))):
         if counter.share >= _NEARLY_ALL:
             break
         for step in range(steps):

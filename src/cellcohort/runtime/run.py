@@ -175,6 +175,11 @@ class Run:
         instantiate(config.get("sampler") or {})
         if "data" in config:
             check_input(config.data)
+        if config.get("schedule") and "schedule" not in config.batch_sampler:
+            raise ValueError(
+                "schedule changes options of axes, which samplers of other libraries do not have; leave it out, or use "
+                "batch_sampler=default."
+            )
         if (resume := config.get("resume")) is not None:
             from cellcohort.runtime.checkpoints import check_checkpoint  # here, since it imports torch
 

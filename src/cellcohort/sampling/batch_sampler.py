@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from cellcohort.sampling.batch import Asked, Batch
 from cellcohort.sampling.drawing.row_picker import RowPicker
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.shortfalls import ShortfallWarning, grouped
+from cellcohort.sampling.schedule import Schedule, ScheduledPicker
 
 if TYPE_CHECKING:
     from pydantic import NonNegativeInt, PositiveInt
@@ -82,6 +83,10 @@ class BatchSampler:
     fixed : bool
         Yield the batches of epoch 0 in every pass, as validation wants. A larger `batch_size` than the cells of each
         rank is then these.
+    schedule : dict of str to (sequence or dict), optional
+        Options of axes that change from epoch to epoch, ``{"<axis>.<option>": values}``: a value for each epoch, of
+        which the last one stays, or ``{"from": a, "to": b, "epochs": n}``. A batch is then a function of the schedule,
+        too; `axes` are those of epoch 0.
 
     Attributes
     ----------
@@ -109,10 +114,15 @@ class BatchSampler:
         scope: Literal["rank", "global"] = "rank",
         num_batches: PositiveInt | Literal["cover"] | None = None,
         fixed: bool = False,
+        schedule: Mapping[str, Any] | None = None,
     ) -> None:
         if scope not in ("rank", "global"):
             raise ValueError(f"scope={scope!r} is not a choice; use 'rank' or 'global'.")
-        self.cells, self.axes, self.scope, self.fixed = cells, dict(axes or {}), scope, fixed
+        self.schedule = Schedule(schedule, axes or {}) if schedule else None
+        self.cells, self.scope, self.fixed = cells, scope, fixed
+        self.axes = dict(axes or {}) if self.schedule is None else self.schedule.axes(0)
+        if self.schedule is not None and num_batches == "cover":
+            raise ValueError("num_batches='cover' cannot be promised with a schedule; set a number.")
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.seed = whole_number("seed", seed, 0)
         if self.seed >= 2**64:
@@ -137,6 +147,8 @@ class BatchSampler:
 
     def _make_picker(self, world_size: int) -> Picker:
         places = self.batch_size * (world_size if self.scope == "global" else 1)
+        if self.schedule is not None:
+            return ScheduledPicker(self.schedule, self.cells, places, self.seed)
         return RowPicker(Plan(self.cells, self.axes, places, self.seed))
 
     def _take_place(self, rank: int, world_size: int) -> None:
@@ -183,6 +195,21 @@ class BatchSampler:
         twin._take_place(rank, whole_number("world_size", world_size, 1))
         return twin
 
+    def in_epoch(self, epoch: int) -> Self:
+        """Return the same sampler with the axes of an epoch, by which what that epoch holds is to be measured.
+
+        Parameters
+        ----------
+        epoch : int
+
+        Returns
+        -------
+        BatchSampler
+        """
+        twin = copy.copy(self)
+        twin.axes = self.axes if self.schedule is None else self.schedule.axes(epoch)
+        return twin
+
     @property
     def n_cells(self) -> int:
         """Cells that may be drawn: those to which no axis gives weight or ratio 0."""
@@ -213,6 +240,7 @@ class BatchSampler:
             **{f"axis {name}": repr(axis) for name, axis in sorted(self.axes.items())},
             **{"batch_size": self.batch_size, "seed": self.seed, "world_size": self.world_size},
             **{"scope": self.scope, "num_batches": self.num_batches},
+            **({"schedule": repr(self.schedule)} if self.schedule is not None else {}),
         }
 
     @property

@@ -14,6 +14,8 @@ from cellcohort.sampling.batch import Asked, Batch
 if TYPE_CHECKING:
     from annbatch.types import LoadRequest
 
+    from cellcohort.sampling.schedule import Schedule
+
 
 class Sampler(Protocol):
     """A pure sequence of batches, and the place in it at which the next pass begins.
@@ -32,6 +34,8 @@ class Sampler(Protocol):
         Whether every pass yields the batches of epoch 0.
     reads_chunks : bool
         Whether it is a :class:`ChunkedSampler`.
+    schedule : Schedule or None
+        Options of axes that change from epoch to epoch.
     warnings, notes : tuple of str
         What the table cannot give as requested, and what else is worth knowing.
     """
@@ -44,6 +48,7 @@ class Sampler(Protocol):
     world_size: int
     num_batches: int
     fixed: bool
+    schedule: Schedule | None
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -87,6 +92,9 @@ class Sampler(Protocol):
 
     def for_rank(self, rank: int, world_size: int) -> Self:
         """Return the sampler of another rank."""
+
+    def in_epoch(self, epoch: int) -> Self:
+        """Return the same sampler with the axes of an epoch."""
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from inspect import signature
+from typing import Any, Self
 
 import numpy as np
 
@@ -39,6 +40,29 @@ class Axis(ABC):
             The table cannot satisfy the axis at all.
         """
         cells.column(self.column)
+
+    def changed(self, **knobs: Any) -> Self:
+        """Return this axis with other values of some options.
+
+        Parameters
+        ----------
+        **knobs
+            Arguments of its class.
+
+        Returns
+        -------
+        Axis
+
+        Raises
+        ------
+        ValueError
+            There is no such option, or a value is not allowed.
+        """
+        names, own = list(signature(type(self)).parameters), vars(self)
+        unknown = [name for name in knobs if name not in names]
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no option {listed(unknown)}; there are: {listed(names)}.")
+        return type(self)(**{name: own[name] if name in own else own[f"_{name}"] for name in names} | knobs)
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))

@@ -55,7 +55,7 @@ class ExperimentAware(GroupAxis):
         if weights is not None and self._temper != 1.0:
             raise ValueError(f"temper={temper!r} has no effect with weights={weights!r}; leave one of the two out.")
         self._weights = weights
-        self.n_primary = whole_number("experiments", experiments, 1)
+        self._experiments = self.n_primary = whole_number("experiments", experiments, 1)
         self.column = column
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, override
+from typing import TYPE_CHECKING, Any, override
 
 import annbatch.abc
 import numpy as np
@@ -53,6 +53,8 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         Batches per epoch and rank. By default as many as the cells fill.
     scope : {"rank"}
         The axes rule each rank's batch by itself.
+    schedule : None
+        Must be None.
 
     Raises
     ------
@@ -78,7 +80,13 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         num_batches: PositiveInt | None = None,
         scope: str = "rank",
         fixed: bool = False,
+        schedule: Mapping[str, Any] | None = None,
     ) -> None:
+        if schedule:
+            raise ValueError(
+                "a schedule of options is not supported where cells are read in chunks, since the chunk windows are "
+                "laid out for one setting; leave it out (schedule=null), or read row by row (reading=rows)."
+            )
         if scope != "rank":
             raise ValueError(
                 f"scope={scope!r} is not supported where cells are read in chunks: every rank has windows of its own. "
@@ -257,7 +265,7 @@ class ChunkedBatchSampler(ChunkSampler):
     ----------
     cells, axes, batch_size, chunk_size, preload_nchunks, seed : see `ChunkSampler`
         As for :class:`ChunkSampler`.
-    rank, world_size, num_batches, scope, fixed : see `ChunkSampler`
+    rank, world_size, num_batches, scope, fixed, schedule : see `ChunkSampler`
         As for :class:`ChunkSampler`.
 
     Notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import override
+from typing import Any, override
 
 from cellcohort.cells import CellTable
 from cellcohort.messages import several
@@ -20,7 +20,7 @@ class ChunksInOrder(ChunkSampler):
     ----------
     cells, axes, batch_size, chunk_size, preload_nchunks, seed : see `ChunkSampler`
         As for :class:`~cellcohort.sampling.chunked.sampler.ChunkSampler`; `axes` must be empty (``sampler=random``).
-    rank, world_size, num_batches, scope, fixed : see `ChunkSampler`
+    rank, world_size, num_batches, scope, fixed, schedule : see `ChunkSampler`
         As for :class:`~cellcohort.sampling.chunked.sampler.ChunkSampler`.
     drop_last : bool
         Whether to leave out the cells that do not fill a last batch of every rank. If False, the last batch is short:
@@ -50,12 +50,24 @@ class ChunksInOrder(ChunkSampler):
         scope: str = "rank",
         fixed: bool = False,
         drop_last: bool = True,
+        schedule: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(drop_last, bool):
             raise ValueError(f"drop_last={drop_last!r} is not a choice; use True or False.")
         self.drop_last = drop_last
         super().__init__(
-            cells, axes, batch_size, chunk_size, preload_nchunks, seed, rank, world_size, num_batches, scope, fixed
+            cells,
+            axes,
+            batch_size,
+            chunk_size,
+            preload_nchunks,
+            seed,
+            rank,
+            world_size,
+            num_batches,
+            scope,
+            fixed,
+            schedule,
         )
 
     @property
@@ -100,7 +112,7 @@ class ChunksShuffled(ChunksInOrder):
     ----------
     cells, axes, batch_size, chunk_size, preload_nchunks, seed : see `ChunksInOrder`
         As for :class:`ChunksInOrder`.
-    rank, world_size, num_batches, scope, fixed, drop_last : see `ChunksInOrder`
+    rank, world_size, num_batches, scope, fixed, drop_last, schedule : see `ChunksInOrder`
         As for :class:`ChunksInOrder`.
     """
 

@@ -224,7 +224,8 @@ class Plan:
     def _focal(self, epoch: int, primary: int | np.ndarray, occurrence: int) -> float:
         """Focal time of a batch: each time of its primary group in turn, and of several each in turn."""
         if isinstance(primary, np.ndarray):
-            primary, occurrence = int(primary[occurrence % len(primary)]), occurrence // len(primary)
+            n = len(primary)
+            primary, occurrence = int(primary[occurrence % n]), occurrence // n
         first, last = self.times_of_group[primary], self.times_of_group[primary + 1]
         time = focal_time(self.strata.times, first, last, occurrence, key_of(self.seed, epoch, primary))
         return -np.inf if time < 0 else float(self.strata.times[time])
@@ -248,7 +249,7 @@ class Plan:
 
 def _check_blocks(column: Column, cells_of: np.ndarray, group: GroupAxis, places: int) -> None:
     """Refuse more blocks than there are groups or places, and a leak that the other groups have no cells for."""
-    k, there = group.n_primary, np.count_nonzero(cells_of)
+    k, there = group.n_primary, int(np.count_nonzero(cells_of))
     if k > min(there, places):
         raise ValueError(
             f"{group} asks for {k} blocks in each batch, and there are {several(there, 'label')} of {column.name} to "

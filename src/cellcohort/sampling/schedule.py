@@ -1,0 +1,144 @@
+"""Knobs of axes that change from epoch to epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cellcohort.cells import CellTable
+from cellcohort.messages import listed, whole_number
+from cellcohort.sampling.axes.base import Axis
+from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.drawing.row_picker import RowPicker
+from cellcohort.sampling.planning.plan import Plan
+
+_KEPT = 2  # settings whose index is kept: that of the epoch in use, and that of the one loaded ahead
+
+
+class Schedule:
+    """Values of knobs by epoch.
+
+    Parameters
+    ----------
+    given : dict of str to (sequence or dict)
+        For each knob, ``<axis>.<knob>`` or ``sampler.<axis>.<knob>``, its value in epoch 0, 1, 2, ..., of which the
+        last one stays; or ``{"from": a, "to": b, "epochs": n}``, evenly from a in epoch 0 to b in epoch n - 1.
+    axes : dict of str to Axis
+        The axes that have the knobs.
+
+    Attributes
+    ----------
+    values : dict of str to tuple
+        The values of each knob ``<axis>.<knob>``, epoch by epoch.
+    n_epochs : int
+        Epochs after which nothing changes.
+
+    Raises
+    ------
+    ValueError
+        There is no such axis or knob, the knob cannot change, or a value is not allowed.
+    """
+
+    def __init__(self, given: Mapping[str, Any], axes: Mapping[str, Axis]) -> None:
+        self._axes = dict(axes)
+        self.values = {key.removeprefix("sampler."): _values(key, value) for key, value in given.items()}
+        self.n_epochs = max((len(values) for values in self.values.values()), default=1)
+        for key in self.values:
+            axis, _, knob = key.rpartition(".")
+            if axis not in axes:
+                there = listed(axes) or "none"
+                raise ValueError(f"schedule changes {key}, but there is no axis {axis!r}; there are: {there}.")
+            if knob == "column":
+                raise ValueError(f"schedule changes {key}, but an axis has one column in all epochs; leave it out.")
+        for epoch in range(self.n_epochs):
+            self.axes(epoch)
+
+    def setting(self, epoch: int) -> tuple[tuple[str, Any], ...]:
+        """Return the value of each knob in an epoch."""
+        return tuple((key, values[min(epoch, len(values) - 1)]) for key, values in self.values.items())
+
+    def axes(self, epoch: int) -> dict[str, Axis]:
+        """Return the axes of an epoch."""
+        axes = dict(self._axes)
+        for key, value in self.setting(epoch):
+            axis, _, knob = key.rpartition(".")
+            axes[axis] = axes[axis].changed(**{knob: value})
+        return axes
+
+    def lines(self) -> list[str]:
+        """Say what each knob is, in a sentence each."""
+        texts = {
+            key: listed((f"{value:.4g}" if isinstance(value, float) else value for value in values), 6)
+            for key, values in self.values.items()
+        }
+        return [f"{key} is {text} from epoch 0 on, and then stays." for key, text in texts.items()]
+
+    def __repr__(self) -> str:
+        return repr({key: list(values) for key, values in self.values.items()})
+
+
+class ScheduledPicker:
+    """Choose the cells of each batch by the axes of its epoch.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    cells : CellTable
+    places, seed : int
+        Cells of a batch, and key of all randomness.
+
+    Attributes
+    ----------
+    plan : Plan
+        That of epoch 0.
+    warnings : tuple of str
+        What the table cannot give as asked, in the first epoch and after the last change.
+    """
+
+    def __init__(self, schedule: Schedule, cells: CellTable, places: int, seed: int) -> None:
+        self._schedule = schedule
+        self._cells, self._places, self._seed = cells, places, seed
+        last, first = self._make(schedule.n_epochs - 1), self._make(0)
+        self._kept: tuple[tuple[Any, RowPicker], ...] = ((schedule.setting(0), first),)
+        self.plan = first.plan
+        self.warnings = tuple(dict.fromkeys((*first.warnings, *last.warnings)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return sum(picker.nbytes for _, picker in self._kept)
+
+    def pick(self, epoch: int, number: int) -> np.ndarray:
+        """Return the positions of a batch, int64 of shape (places,)."""
+        return self._of(epoch).pick(epoch, number)
+
+    def asked(self, epoch: int, number: int) -> Asked:
+        """Return what the axes ask of a batch."""
+        return self._of(epoch).asked(epoch, number)
+
+    def _make(self, epoch: int) -> RowPicker:
+        return RowPicker(Plan(self._cells, self._schedule.axes(epoch), self._places, self._seed))
+
+    def _of(self, epoch: int) -> RowPicker:
+        setting = self._schedule.setting(epoch)
+        picker = next((picker for known, picker in self._kept if known == setting), None)
+        if picker is None:
+            picker = self._make(epoch)
+            self._kept = (*self._kept[1 - _KEPT :], (setting, picker))
+        return picker
+
+
+def _values(key: str, given: Any) -> tuple[Any, ...]:
+    if isinstance(given, Mapping) and set(given) == {"from", "to", "epochs"}:
+        n = whole_number(f"epochs of schedule {key}", given["epochs"], 2)
+        ends = given["from"], given["to"]
+        if not all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in ends):
+            raise ValueError(f"schedule goes from {ends[0]!r} to {ends[1]!r} in {key}; both must be numbers.")
+        return tuple(float(value) for value in np.linspace(*ends, n).round(12))
+    if isinstance(given, Sequence) and not isinstance(given, str) and len(given):
+        return tuple(given)
+    raise ValueError(
+        f"schedule of {key} must be a list of values, one per epoch, or {{from: a, to: b, epochs: n}}; got {given!r}."
+    )
