@@ -297,6 +297,21 @@ def test_knobs_that_vary_tell_the_arms_of_one_strategy_apart(tmp_path: Path) -> 
     assert named["p"].isna().tolist() == [False, True, False]
 
 
+def test_a_schedule_is_a_knob_of_its_strategy_and_no_other_budget(tmp_path: Path) -> None:
+    def scheduled(config: dict[str, Any]) -> None:
+        config["schedule"] = config["batch_sampler"]["schedule"] = {"sampler.experiment.leaky": [0.5, 0]}
+
+    make_sweep(tmp_path, {"random": {"probe": 0.5}, "experiment": {"probe": 0.5}})
+    for seed in range(5):
+        make_run(tmp_path / f"scheduled-s{seed}", AXES["experiment"], seed, {"probe": 0.5}, change=scheduled)
+    names = [arm.name for arm in arms_of(read_runs([tmp_path])[0])]
+    assert names == [
+        "random",
+        "experiment sampler.experiment.leaky=None",
+        "experiment sampler.experiment.leaky=[0.5, 0]",
+    ]
+
+
 def test_samplers_of_other_libraries_are_compared_with_ours_and_told_apart_by_their_options(tmp_path: Path) -> None:
     def default(config: dict[str, Any]) -> None:
         config["reading"] = {"batch_sampler": "cellcohort.sampling.BatchSampler"}

@@ -179,7 +179,8 @@ def low_coverage(survey: Survey) -> Iterator[Finding]:
     else:
         change = "Set batch_sampler.num_batches=cover (see its cost below), or raise trainer.max_epochs."
     n = len(survey.coverage_by_epoch)
-    rest = "the others are never drawn" if n == survey.epochs else f"{several(survey.epochs - n, 'epoch')} follow"
+    later = survey.epochs - survey.epoch - n
+    rest = f"{several(later, 'epoch')} follow" if later else "the others are never drawn"
     yield Finding(f"{percent(share)} of the cells are drawn at least once in {several(n, 'epoch')}; {rest}.", change)
 
 

@@ -20,11 +20,13 @@ class ChunksInOrder(ChunkSampler):
     ----------
     cells, axes, batch_size, chunk_size, preload_nchunks, seed : see `ChunkSampler`
         As for :class:`~cellcohort.sampling.chunked.sampler.ChunkSampler`; `axes` must be empty (``sampler=random``).
-    rank, world_size, num_batches, scope, fixed, schedule : see `ChunkSampler`
+    rank, world_size, num_batches, scope, fixed : see `ChunkSampler`
         As for :class:`~cellcohort.sampling.chunked.sampler.ChunkSampler`.
     drop_last : bool
         Whether to leave out the cells that do not fill a last batch of every rank. If False, the last batch is short:
         for inference, with ``world_size=1``.
+    schedule : None
+        Must be None.
 
     Raises
     ------
