@@ -123,7 +123,7 @@ def test_one_axis_can_be_used_twice_under_two_names(shell: Shell) -> None:
 @pytest.mark.parametrize("values", ["[0.5, 0.25, 0]", "{from: 0.5, to: 0, epochs: 3}"])
 def test_a_schedule_changes_an_option_from_epoch_to_epoch(values: str) -> None:
     config = compose("sampler=experiment_aware", f"schedule={{sampler.experiment_aware.leaky: {values}}}")
-    check_kinds(config, ["batch_sampler"])
+    check_kinds(config)
     frame = pd.DataFrame({"experiment": list("abcd") * 300})
     sampler = instantiate(config.batch_sampler, CellTable.from_frame(frame, condition=None, hours=None), batch_size=20)
     assert [sampler.asked(epoch, 0).leaky for epoch in range(5)] == [0.5, 0.25, 0, 0, 0]
