@@ -136,8 +136,7 @@ def copy_numbers(cells: CellTable) -> np.ndarray:
     """Return the number of the group of copies that each cell is in, int64 (n_cells,); 0 for cells that have none."""
     if not cells.has(COPIES):
         return np.zeros(len(cells), np.int64)
-    column = cells.column(COPIES)
-    return np.array(column.labels, np.int64)[column.codes]
+    return cells.values(COPIES).to_numpy(np.int64)
 
 
 def copied(cells: CellTable, among: np.ndarray) -> np.ndarray:

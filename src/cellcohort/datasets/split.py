@@ -113,13 +113,13 @@ def split[Tracks: (TrackWindows, LabelledCells)](
             f"{several(left, 'cell')} of {len(alone):,} are in neither part of the split: they would be held out, and "
             "training has cells of the same values. Remove the copies, or split by other groups (split.by, "
             "split.held_out).",
-            stacklevel=2,
+            stacklevel=1,
         )
     if by == "track" and (share := alone.mean()) < fraction * _SMALL:
         warnings.warn(
             f"{several(int(alone.sum()), 'cell')} of {len(alone):,} are held out for validation, {share:.1%} where "
             f"split.fraction={fraction} asks for {fraction:.0%}: {_reason(dataset)}.",
-            stacklevel=2,
+            stacklevel=1,
         )
     training, held = dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(alone))
     return _matched(training, "training"), _matched(held, "validation")
@@ -139,7 +139,7 @@ def _matched[Part: (TrackWindows, LabelledCells)](part: Part, name: str) -> Part
                 f"{said}, and pairs do not cross the split. Name fewer or coarser columns in pairs.same and "
                 "pairs.different, or split by other groups (split.by)."
             )
-        warnings.warn(f"{said}: val/loss is that of pairs of two views (pairs.missing=view).", stacklevel=3)
+        warnings.warn(f"{said}: val/loss is that of pairs of two views (pairs.missing=view).", stacklevel=1)
     if part.pair_rule.missing == "view":
         return part
     kept = part.subset(np.flatnonzero(there))  # partners are mutual, so these still have theirs

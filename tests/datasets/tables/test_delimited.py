@@ -338,3 +338,17 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=r"t\.parquet has a more than once among its columns; rename all but one"):
         read_table(tmp_path / "t.parquet", ["b"])
+
+
+def test_columns_that_nobody_names_have_the_same_labels_in_csv_and_parquet(tmp_path: Path) -> None:
+    frame = table(["p1"], ["mock"]).assign(dose="007", code=["08", "8"] * 6, lot=[f"1e{t % 3}" for t in range(12)])
+    frame["lot"], frame["big"] = frame["lot"].where(frame.index > 3, "1"), "12345678901234567890"
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    names = ["dose", "code", "lot", "big"]
+    for load in (load_cells, load_tracks):
+        also = {"also": names} if load is load_cells else {}
+        binary, text = (load(tmp_path / f"t.{kind}", COLUMNS, 30, **also).cells for kind in ("parquet", "csv"))
+        for name in names:
+            assert binary.column(name).labels == text.column(name).labels
+            assert np.array_equal(binary.column(name).codes, text.column(name).codes)
