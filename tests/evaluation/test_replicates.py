@@ -106,6 +106,8 @@ def test_replicates_of_held_out_cells_come_first_where_conditions_are_apart_and_
         chance = float(score.note.split("chance ")[1].split(";")[0])
         assert score.value == pytest.approx(chance, abs=0.03)
     assert "replicates have the same condition and another track, negatives another condition" in score.note
+    named = only(replicate_scores(inputs, held, Replicates(pos_diffby="track")))
+    assert score.value == named.value  # though frames of one track are the nearest
 
 
 def test_it_is_the_mean_over_labels_of_held_out_cells_that_rank_cells_of_both_parts() -> None:

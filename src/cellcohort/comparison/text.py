@@ -160,9 +160,8 @@ def coverage_of_intervals(runs: Sequence[FinishedRun]) -> str:
         by = {" x ".join(names_of([run.options.get("split.by")])) for run in runs}
         return (
             f"Intervals cover {several(len(folds), 'fold')} (held out: groups of {joined(sorted(by))}), each the mean "
-            f"of {several(len(seeds), 'seed')} of the training: what would change with other held-out data, and what "
-            "the seeds leave of their own noise. The training parts of the folds overlap, so that they are somewhat "
-            "too narrow."
+            f"of {several(len(seeds), 'seed')} of the training: other held-out data, and the noise of training that is "
+            "left in such a mean. The training parts of folds overlap, so that intervals are somewhat too narrow."
         )
     if len(splits) == 1:
         return (
