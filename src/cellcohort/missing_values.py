@@ -12,6 +12,16 @@ MISSING_LABEL = "missing"
 WORDS_FOR_MISSING = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "none", "null", "Null", "NULL")
 
 
+def without_empty(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return a table with missing values for empty texts in columns of labels, those that it has."""
+    empty = {name: frame[name] == "" for name in names if name in frame.columns and not _of_numbers(frame[name])}
+    return frame.assign(**{name: frame[name].mask(rows.fillna(False)) for name, rows in empty.items() if rows.any()})
+
+
+def _of_numbers(values: pd.Series) -> bool:
+    return pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values)
+
+
 def refuse_missing(
     frame: pd.DataFrame,
     needed: Iterable[str | None],

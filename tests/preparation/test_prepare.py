@@ -25,6 +25,7 @@ import zarr
 from dask.distributed import LocalCluster
 from scipy import sparse
 
+from cellcohort.data.anndata import load_anndata
 from cellcohort.data.timelapse import Timelapse
 from cellcohort.datasets.stored.store import Store
 from cellcohort.preparation import cluster as preparation_workers
@@ -647,3 +648,16 @@ def test_one_anndata_in_zarr_is_a_store_too(tmp_path: Path) -> None:
     store = Store(write(adata, tmp_path / "cells.zarr"))
     assert len(store) == 90 and np.array_equal(store.read(10, 50), dense(adata.X)[10:50])
     assert os.listdir(tmp_path) == ["cells.zarr"]
+
+
+def test_an_empty_text_is_a_missing_label(tmp_path: Path) -> None:
+    for kind in ("str", "category"):
+        adata = cells(120)
+        adata.obs["condition"] = pd.Series(["", "mock", "drug"] * 40, adata.obs_names).astype(kind)
+        source = AnnDataFiles(write(adata, tmp_path / f"{kind}.h5ad"))
+        with pytest.raises(ValueError, match="'condition' in 40 of 120 rows"):
+            prepare(source, tmp_path / f"{kind}.zarr", chunk_rows=16, shard_rows=64)
+        store = prepare(source, tmp_path / f"{kind}.zarr", chunk_rows=16, shard_rows=64, missing="label")
+        with pytest.raises(ValueError, match="'condition' in 40 of 120 rows"):
+            load_anndata(store.path)
+        assert load_anndata(store.path, missing="label").cells.column("condition").labels == ("drug", "missing", "mock")

@@ -21,7 +21,7 @@ from cellcohort.datasets.split import CHUNK
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.datasets.stored.store import Store
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
-from cellcohort.missing_values import Missing, refuse_missing
+from cellcohort.missing_values import Missing, refuse_missing, without_empty
 
 __all__ = ["AnnData", "load_anndata"]
 
@@ -134,6 +134,7 @@ def labelled(
         raise ValueError(f"{store.path}: obs has a column {CHUNK!r}, which is needed to hold chunks out; rename it.")
     labels = names_of((columns["experiment"], columns["condition"]))
     wanted = names_of((columns["hours"], columns["track"], *needed))
+    obs = without_empty(obs, [*labels, *names_of([columns["track"]])])
     refuse_missing(obs, wanted, labels, missing, "data.missing=label")
     obs = merged(obs, merge_labels, columns, [columns["hours"]])
     obs[CHUNK] = _undivided(obs, [name for name in labels if name is not None], store.chunk_rows)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from cellcohort.cells import CellTable
 from cellcohort.messages import listed, meant, whole_number
-from cellcohort.missing_values import Missing, refuse_missing
+from cellcohort.missing_values import Missing, refuse_missing, without_empty
 from cellcohort.sampling.rng import key_of, uniform
 
 
@@ -73,6 +73,7 @@ def stored_order(
         )
     for option, name in asked:
         _refuse_where_absent(option, name, columns or {})
+    obs = without_empty(obs, [*group_by, *([together] if together else [])])
     refuse_missing(obs, [together], group_by, missing, "prepare.missing=label")
     cells = CellTable.from_frame(obs, experiment=None, condition=None, hours=None, missing=missing)
     rows = np.arange(len(cells))
