@@ -325,6 +325,11 @@ CASES: dict[str, Callable[..., BatchSampler]] = {
     "shuffled": CHUNKS("store", kind=ChunksShuffled),
     "shuffled, part": CHUNKS("store", kind=ChunksShuffled, part="blocks", world_size=2, seed=9),
     "shuffled, fixed": CHUNKS("random store", kind=ChunksShuffled, fixed=True, world_size=4, preload_nchunks=8),
+    # several primary groups, and options that change
+    "2 blocks": ROWS("plain", E(0.1, experiments=2), C(), T(), world_size=2),
+    "3 blocks of 200": ROWS("200 experiments", E(0.3, "uniform", experiments=3), C(), batch_size=50),
+    "3 blocks of few cells": ROWS("skewed", E(experiments=3), C(), K(), scope="global", world_size=2),
+    "a schedule": ROWS("plain", E(), C(), schedule={"axis 0.leaky": {"from": 0.5, "to": 0, "epochs": 3}}),
 }  # fmt: skip
 
 
