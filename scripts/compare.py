@@ -3,19 +3,15 @@
     uv run python scripts/compare.py outputs/<day>/<time>-sweep
     uv run python scripts/compare.py sweep_of_strategies sweep_of_leaks --scores condition_probe_across
 
-A comparison of one sweep goes to ``comparison/`` in its directory, any other to a directory of its own,
-``outputs/compare/<day>/<time>``, unless ``--out`` names one: ``scores.csv`` (the table), ``scores.md``,
-``report.html``, which opens in any browser, and ``pictures/``. Run directories are not changed.
+Everything goes to ``comparison/`` in the first directory, or to the directory of ``--out``: ``scores.csv`` (the table),
+``scores.md``, ``report.html``, which opens in any browser, and ``pictures/``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import secrets
 import sys
-from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
 from cellcohort.comparison import (
@@ -48,7 +44,7 @@ def main() -> None:
     parser.add_argument(
         "--allow-different", action="store_true", help="take runs of different data or budget, and say so"
     )
-    parser.add_argument("--out", type=Path, help="directory to write to")
+    parser.add_argument("--out", type=Path, help="directory to write to, instead of comparison/ in the first one")
     parser.add_argument("--no-umap", action="store_true", help="only principal components, which take no time")
     options = parser.parse_args()
 
@@ -59,7 +55,7 @@ def main() -> None:
     named = counted(runs) if options.scores is None else []
     table = compare(arms, options.reference, None if options.scores == ["all"] else options.scores or named or None)
 
-    place = options.out or _place(options.directories)
+    place = options.out or options.directories[0] / "comparison"
     place.mkdir(parents=True, exist_ok=True)
     table.to_csv(place / "scores.csv", index=False)
     before = f"The scores that count were named before training: {', '.join(named)}. --scores all shows every score."
@@ -77,13 +73,6 @@ def main() -> None:
     (place / "report.html").write_text(html, encoding="utf-8")
     print(terminal(table, options.reference), *said, sep="\n\n")
     print(f"comparison: {place}")
-
-
-def _place(directories: Sequence[Path]) -> Path:
-    """Return where a comparison is written: into a sweep that is compared alone, or else a directory of its own."""
-    if len(directories) == 1 and not (directories[0] / "config.yaml").exists():
-        return directories[0] / "comparison"
-    return Path("outputs", "compare", f"{datetime.now():%Y-%m-%d/%H-%M-%S}-{secrets.token_hex(2)}")
 
 
 if __name__ == "__main__":

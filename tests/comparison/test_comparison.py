@@ -574,16 +574,16 @@ def test_the_script_prints_the_table_and_leaves_it_as_csv_and_markdown(tmp_path:
     call(tmp_path / "sweep")  # its own output is no run
 
 
-def test_a_comparison_of_runs_is_written_to_a_directory_of_its_own(
+def test_a_comparison_is_written_to_the_first_directory_or_where_out_names_one(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_sweep(tmp_path / "sweep", {"random": {"probe": 0.5}}, seeds=2)
     runs, before = sorted((tmp_path / "sweep").iterdir()), sorted((tmp_path / "sweep").rglob("*"))
     monkeypatch.chdir(tmp_path)
-    place = Path(call(*runs).splitlines()[-1].removeprefix("comparison: "))
-    assert place.parts[:2] == ("outputs", "compare") and (place / "report.html").exists()
-    assert call(*runs, "--out", "mine").endswith("comparison: mine\n") and Path("mine", "scores.csv").exists()
+    assert call(*runs, "--out", "mine").endswith("comparison: mine\n") and Path("mine", "report.html").exists()
     assert sorted((tmp_path / "sweep").rglob("*")) == before
+    assert call(*runs).endswith(f"comparison: {runs[0] / 'comparison'}\n")
+    assert (runs[0] / "comparison" / "report.html").exists()
 
 
 def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:

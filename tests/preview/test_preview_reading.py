@@ -314,7 +314,7 @@ def test_leaders_that_come_otherwise_than_asked_are_told() -> None:
     assert not any("is primary in another share" in each.problem for each in findings(rows))
     one = found(
         replace(rows, primary=np.zeros(rows.n_batches, int)),
-        "is primary in another share of the batches than asked: u: 100.0 % instead",
+        "is primary in another share of the batches than asked (u: 100.0 % instead",
     )
     assert "windows" not in one.problem
     few = replace(rows, primary=np.array([0]), numbers={name: each[:1] for name, each in rows.numbers.items()})

@@ -87,8 +87,8 @@ def drift(survey: Survey) -> Iterator[Finding]:
     change = "Draw more batches (batch_sampler.num_batches, trainer.max_epochs)"
     if survey.reading is None:
         yield Finding(
-            f"In the {batches} measured, each {group.title} is primary in another share of the batches than asked: "
-            f"{listed(texts, FEW)}.",
+            f"In the {batches} measured, each {group.title} is primary in another share of the batches than asked "
+            f"({listed(texts, FEW)}).",
             f"{change}: over epochs the shares even out.",
         )
         return
