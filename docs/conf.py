@@ -7,7 +7,7 @@ release = version = installed("cellcohort")
 extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 html_theme = "furo"
 html_title = f"cellcohort {release}"
-exclude_patterns = ["examples"]
+exclude_patterns = ["examples", "tutorials"]
 myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_typehints = "none"
