@@ -10,8 +10,7 @@
 # # A million cells in chunks
 #
 # Expression profiles that need not fit into memory: AnnData files are written once more, in an order in which batches
-# can be read in runs of rows, and training reads some chunks at a time. `CELLS` is the size; a million cells take
-# some minutes and 500 MB of disk.
+# can be read in runs of rows, and training reads some chunks at a time. `CELLS` is the number of cells.
 
 # %%
 import os

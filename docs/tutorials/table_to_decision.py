@@ -10,7 +10,7 @@
 # # From a table to a decision
 #
 # A table of tracked cells, what batches of it would hold, and whether a strategy changes what the embedding shows.
-# The same steps as commands are in "Bring your data". This takes a few minutes on two cores.
+# The same steps as commands are in "Bring your data".
 
 # %%
 import os
