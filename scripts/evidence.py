@@ -162,7 +162,7 @@ def planted_picture(tables: dict[str, pd.DataFrame]) -> Figure:
     """One row per score, one column per dial: the difference from random of each strategy at each level."""
     table = tables["levels"]
     dials = list(DIAL.values())
-    strategies = list(dict.fromkeys(table["strategy"]))
+    strategies = sorted(set(table["strategy"]), key=lambda name: (len(name), "ECT".find(name)))
     figure = Figure(figsize=(9, 2.3 * len(PLANTED_SCORES)), layout="constrained")
     grid = figure.subplots(len(PLANTED_SCORES), len(dials), sharey="row", squeeze=False)
     for axes_of, score in zip(grid, PLANTED_SCORES, strict=True):
@@ -178,7 +178,7 @@ def planted_picture(tables: dict[str, pd.DataFrame]) -> Figure:
             axes.set_xticks(np.arange(len(levels)), [f"{level:g}" for level in levels])
             if axes is axes_of[0]:
                 axes.set_ylabel(score, fontsize=8)
-            if axes_of is grid[-1]:
+            if score == PLANTED_SCORES[-1]:
                 axes.set_xlabel(dial)
     grid[0, -1].legend(loc="best", fontsize=8)
     figure.suptitle("Difference from random (filled triangles: told apart from 0)", fontsize=10)
