@@ -50,6 +50,7 @@ QUIET = (
     "evaluation.permutations=19",
 )
 VIEWS = ("pairs.same=null", "pairs.different=null", "objective.exclude=null")  # the positive is a view of the cell
+PAIRED = "run_name=${strategy:${sampler}}-pairs-s${seed}"  # tells runs apart from those without pairs
 JUMP = (
     *("recipe=jump_controls", "sweep=leave_one_experiment_out", "split.folds=9", "seed=0,1,2,3,4"),
     *("model.norm=batch,layer,experiment", *QUIET),
@@ -232,7 +233,7 @@ STUDIES = {
     "jump": Study(
         (
             (*JUMP, *VIEWS, "sampler=random,experiment_aware,condition,[experiment_aware,condition]"),
-            (*JUMP, "sampler=random"),
+            (*JUMP, PAIRED, "sampler=random"),
         ),
         ("model.norm", "split.fold"),
         partial(arm_tables, scores=JUMP_SCORES, over="fold"),
@@ -242,7 +243,7 @@ STUDIES = {
     "bbbc021": Study(
         (
             (*BBBC021, *VIEWS, "sampler=random,experiment_aware,condition"),
-            (*BBBC021, "sampler=random,experiment_aware"),
+            (*BBBC021, PAIRED, "sampler=random,experiment_aware"),
         ),
         ("model.norm",),
         partial(arm_tables, scores=BBBC021_SCORES, over="seed"),
