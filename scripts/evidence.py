@@ -50,7 +50,7 @@ QUIET = (
     "evaluation.permutations=19",
 )
 VIEWS = ("pairs.same=null", "pairs.different=null", "objective.exclude=null")  # the positive is a view of the cell
-PAIRED = "run_name=${strategy:${sampler}}-pairs-s${seed}"  # tells runs apart from those without pairs
+PAIRED = 'run_name="${strategy:${sampler}}-pairs-s${seed}"'  # tells runs apart from those without pairs
 JUMP = (
     *("recipe=jump_controls", "sweep=leave_one_experiment_out", "split.folds=9", "seed=0,1,2,3,4"),
     *("model.norm=batch,layer,experiment", *QUIET),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 import submitit
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig
 
@@ -63,6 +65,18 @@ def test_a_finished_job_is_skipped_whatever_its_place_in_the_sweep(sweep: Callab
     assert set(more) == {*first, "temporal-s0"}
     assert {name: more[name] for name in first} == first
     assert times(sweep("sampler=random,temporal")) == more
+
+
+def test_jobs_of_one_name_are_refused_with_a_name_that_the_shell_and_hydra_read(
+    sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        sweep("sampler=random,temporal", "run_name=same")
+    said = capsys.readouterr().err
+    assert "several jobs of the sweep are called same" in said
+    (advice,) = shlex.split(said[said.index("'run_name=") : said.rindex("'") + 1])
+    (override,) = OverridesParser.create().parse_overrides([advice])
+    assert override.get_key_element() == "run_name" and "${strategy:" in override.get_value_element_as_str()
 
 
 def test_lists_can_be_values_of_a_sweep(sweep: Callable[..., Path]) -> None:

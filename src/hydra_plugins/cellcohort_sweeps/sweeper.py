@@ -126,7 +126,7 @@ class ResumableSweeper(Sweeper):
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise CompactHydraException(
                 f"several jobs of the sweep are called {', '.join(doubled)}, and would share a directory; give "
-                "run_name what tells them apart, such as 'run_name=${strategy:${sampler}}-s${seed}-again'."
+                "run_name what tells them apart, such as 'run_name=\"${strategy:${sampler}}-s${seed}-again\"'."
             )
         return jobs
 
