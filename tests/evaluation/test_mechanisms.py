@@ -95,6 +95,16 @@ def test_what_the_data_do_not_allow_has_its_reason() -> None:
     assert all(np.isnan(score.value) and "the same for all cells" in score.note for score in found.values())
 
 
+@pytest.mark.parametrize("kind", ["category", "string"])
+def test_mechanisms_of_any_type_of_text_may_be_missing(kind: str) -> None:
+    frame, points = screen()
+    plain, typed = (
+        by_name(mechanism_scores(points, held_of(of), "mechanism", DOSED))
+        for of in (frame, frame.assign(mechanism=frame["mechanism"].astype(kind)))
+    )
+    assert frame["mechanism"].isna().any() and typed == plain
+
+
 def test_columns_that_are_not_there_are_told_before_training() -> None:
     cells = held_of(screen()[0]).cells
     Evaluation(mechanism="mechanism", treatments=DOSED).check(cells)

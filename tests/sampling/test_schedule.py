@@ -112,11 +112,21 @@ def test_the_preview_shows_any_epoch() -> None:
         ),
         ({"e.leaky": {"from": "a", "to": 0.1, "epochs": 3}}, r"from 'a' to 0\.1 in e\.leaky; both must be numbers"),
         ({"e.column": ["experiment"]}, r"an axis has one column in all epochs"),
+        ({"e.leaky": [0.1], "sampler.e.leaky": [0.2]}, r"gives e\.leaky twice, as e\.leaky and sampler\.e\.leaky"),
+        ({"e.experiments": [1, 5, 2]}, r"5 blocks in each batch, and there are 4 labels of experiment"),
+        ({"e.weights": [None, {"e9": 1.0}, None]}, r"weights names 'e9', which no cell has"),
+        ({"c.ratio": [None, {"c0": 0.0, "c1": 0.0}, None]}, r"ratio are all 0, so there is no cell to draw"),
     ],
 )
 def test_what_cannot_change_is_refused(schedule: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make(schedule)
+
+
+def test_too_few_cells_in_an_epoch_between_are_refused_at_once() -> None:
+    first = {"e0": 1.0, "e1": 0.0, "e2": 0.0, "e3": 0.0}
+    with pytest.raises(ValueError, match=r"batch of 500 cells is larger .* 480 of 1920"):
+        make({"e.weights": [None, first, None]}, batch_size=500)
 
 
 def test_what_has_no_schedule_refuses_it() -> None:

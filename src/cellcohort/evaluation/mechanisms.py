@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+import pandas as pd
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.evaluation.replicates import ALIKE, Rule, all_alike, average_precision, on_sphere, over_labels
@@ -120,10 +121,8 @@ def mechanism_scores(inputs: np.ndarray, held: Held, mechanism: str, treatments:
 
 def _mechanisms(cells: CellTable, mechanism: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of the mechanism of each cell, in the order of appearance, and of which cells it is known."""
-    values = cells.values(mechanism)
-    labels = {label: code for code, label in enumerate(values.dropna().unique())}
-    codes = values.map(labels).fillna(-1).to_numpy(np.int64)
-    return codes, codes >= 0
+    codes, _ = pd.factorize(cells.values(mechanism))  # -1 for a missing one
+    return codes.astype(np.int64), codes >= 0
 
 
 def _mean_profiles(

@@ -12,7 +12,7 @@ from cellcohort.messages import listed, whole_number
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.drawing.row_picker import RowPicker
-from cellcohort.sampling.planning.plan import Plan
+from cellcohort.sampling.planning.plan import Plan, refuse_axes
 
 _KEPT = 2  # settings whose index is kept: that of the epoch in use, and that of the one loaded ahead
 
@@ -43,7 +43,12 @@ class Schedule:
 
     def __init__(self, given: Mapping[str, Any], axes: Mapping[str, Axis]) -> None:
         self._axes = dict(axes)
-        self.values = {key.removeprefix("sampler."): _values(key, value) for key, value in given.items()}
+        self.values: dict[str, tuple[Any, ...]] = {}
+        for key, value in given.items():
+            name = key.removeprefix("sampler.")
+            if name in self.values:
+                raise ValueError(f"schedule gives {name} twice, as {name} and sampler.{name}; leave one of them out.")
+            self.values[name] = _values(key, value)
         self.n_epochs = max((len(values) for values in self.values.values()), default=1)
         for key in self.values:
             axis, _, knob = key.rpartition(".")
@@ -100,6 +105,8 @@ class ScheduledPicker:
     def __init__(self, schedule: Schedule, cells: CellTable, places: int, seed: int) -> None:
         self._schedule = schedule
         self._cells, self._places, self._seed = cells, places, seed
+        for epoch in range(1, schedule.n_epochs - 1):  # cheaper than a plan of each
+            refuse_axes(cells, schedule.axes(epoch), places)
         last, first = self._make(schedule.n_epochs - 1), self._make(0)
         self._kept: tuple[tuple[Any, RowPicker], ...] = ((schedule.setting(0), first),)
         self.plan = first.plan

@@ -114,24 +114,8 @@ class Plan:
     def __init__(self, cells: CellTable, axes: Mapping[str, Axis], places: int, seed: int) -> None:
         self.places, self.seed = places, seed
         group, shares, window, cap = _by_kind(cells, axes)
-        column = cells.column(group.column) if group else None
-        weights = group.weights(column) if group and column else np.ones(1)
-        asked = [
-            AskedShares.of(of, axis.shares(of), column if group and _columns(group) <= _columns(axis) else None)
-            for axis in shares
-            for of in [cells.column(axis.column)]
-        ]
-        drawable = np.ones(len(cells), bool)
-        for part, share in ([(column, weights)] if column else []) + [(one.column, one.share) for one in asked]:
-            if not share[part.counts() > 0].all():
-                drawable &= (share > 0)[part.codes]
+        column, weights, asked, drawable = _drawn(cells, group, shares, places)
         self.n_cells = int(drawable.sum())
-        if places > self.n_cells:
-            raise ValueError(
-                f"a batch of {places} cells is larger than the number of cells that may be drawn, "
-                f"{self.n_cells} of {len(cells)}; use batch_sampler.batch_size={max(self.n_cells, 1)} or less (with "
-                "scope=global that of all ranks together)."
-            )
         self.n_batches = self.n_cells // places
         hours = window.values(cells) if window else None
         self.timed = window is not None
@@ -245,6 +229,53 @@ class Plan:
             return Asked(shares, experiments, self.leaky)
         focal = focal if np.isfinite(focal) else np.nan
         return Asked(shares, experiments, self.leaky, focal, self.half_width, self.share_inside)
+
+
+def refuse_axes(cells: CellTable, axes: Mapping[str, Axis], places: int) -> None:
+    """Refuse axes that a `Plan` of them would, without the time and the memory of one.
+
+    Parameters
+    ----------
+    cells : CellTable
+    axes : dict of str to Axis
+    places : int
+        Cells per batch.
+
+    Raises
+    ------
+    ValueError
+        The axes do not go together or do not fit the table, or no batch can be filled.
+    """
+    group, shares, _, _ = _by_kind(cells, axes)
+    column, _, _, drawable = _drawn(cells, group, shares, places)
+    if group is not None and column is not None and group.n_primary > 1:
+        cells_of = np.bincount(column.codes[drawable], minlength=len(column.labels))
+        _check_blocks(column, cells_of, group, places)
+
+
+def _drawn(
+    cells: CellTable, group: GroupAxis | None, shares: list[ShareAxis], places: int
+) -> tuple[Column | None, np.ndarray, list[AskedShares], np.ndarray]:
+    """Return the column of groups, the weight of each, what is asked of labels, and which cells may be drawn."""
+    column = cells.column(group.column) if group else None
+    weights = group.weights(column) if group and column else np.ones(1)
+    asked = [
+        AskedShares.of(of, axis.shares(of), column if group and _columns(group) <= _columns(axis) else None)
+        for axis in shares
+        for of in [cells.column(axis.column)]
+    ]
+    drawable = np.ones(len(cells), bool)
+    for part, share in ([(column, weights)] if column else []) + [(one.column, one.share) for one in asked]:
+        if not share[part.counts() > 0].all():
+            drawable &= (share > 0)[part.codes]
+    n = int(drawable.sum())
+    if places > n:
+        raise ValueError(
+            f"a batch of {places} cells is larger than the number of cells that may be drawn, "
+            f"{n} of {len(cells)}; use batch_sampler.batch_size={max(n, 1)} or less (with "
+            "scope=global that of all ranks together)."
+        )
+    return column, weights, asked, drawable
 
 
 def _check_blocks(column: Column, cells_of: np.ndarray, group: GroupAxis, places: int) -> None:
