@@ -100,6 +100,13 @@ def test_folds_of_a_column_are_even_and_hold_out_each_group_once(folds: int) -> 
     assert other != held[0]
 
 
+@pytest.mark.parametrize("fold", [0, 1])
+def test_folds_of_one_group_are_refused(fold: int) -> None:
+    frame = pd.DataFrame({"well": [1, 1, 2, 2], "track": [1, 2, 2, 1]})
+    with pytest.raises(ValueError, match="all cells are one group, or groups that one track joins, so nothing would"):
+        split(labelled(frame), "well", fold=fold)
+
+
 def test_it_repeats_and_the_seed_decides() -> None:
     assert np.array_equal(rows(split(dataset(), seed=4)[1]), rows(split(dataset(), seed=4)[1]))
     assert not np.array_equal(rows(split(dataset(), seed=4)[1]), rows(split(dataset(), seed=5)[1]))

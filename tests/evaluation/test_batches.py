@@ -69,3 +69,17 @@ def test_a_batch_is_shown_as_the_run_had_it(
     pq.write_table(changed, file)
     with pytest.raises(ValueError, match=r"of condition mock, but the run .* logged 0: its data have changed"):
         StoredBatches(run).batch(7)
+
+
+def test_a_batch_without_a_primary_experiment_says_so_and_ranks_are_named_together(train: Callable[..., Path]) -> None:
+    run = train("sampler=random").absolute()
+    assert "primary" not in StoredBatches(run).batch(2).text()
+    assert outstanding(run).splitlines()[2].split()[-2] == "none"
+    file = run / "composition.parquet"
+    rows = read_composition(run)
+    other = rows[rows["rank"] == 0].assign(rank=1, group="plate_2")
+    rows.loc[rows["rank"] == 0, "group"] = "plate_1"
+    kept = pq.read_table(file)
+    both = pa.Table.from_pandas(pd.concat([rows, other]), schema=kept.schema, preserve_index=False)
+    pq.write_table(both, file)
+    assert "plate_1, plate_2" in outstanding(run).splitlines()[2]

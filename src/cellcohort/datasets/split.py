@@ -98,7 +98,7 @@ def split[Tracks: (TrackWindows, LabelledCells)](
         validation = _by_experiment(dataset.cells, fraction, seed)
     else:
         validation = _by_units(dataset, by, fraction, seed)
-    unit = "cell" if dataset.whole in (CHUNK, ROW) else " x ".join(names_of([dataset.whole]))
+    unit = _unit(dataset)
     for part, mask in (("training", ~validation), ("validation", validation)):
         if not mask.any():
             raise ValueError(
@@ -123,6 +123,11 @@ def split[Tracks: (TrackWindows, LabelledCells)](
         )
     training, held = dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(alone))
     return _matched(training, "training"), _matched(held, "validation")
+
+
+def _unit(dataset: TrackWindows | LabelledCells) -> str:
+    """What is not cut in two, in words."""
+    return "cell" if dataset.whole in (CHUNK, ROW) else " x ".join(names_of([dataset.whole]))
 
 
 def _matched[Part: (TrackWindows, LabelledCells)](part: Part, name: str) -> Part:
@@ -212,8 +217,13 @@ def _by_fold(dataset: TrackWindows | LabelledCells, by: Name, fold: int, folds: 
     _, group = np.unique(group, return_inverse=True)
     n = int(group.max()) + 1
     folds = n if folds is None else folds
+    name = " x ".join(names_of([by]))
+    if n == 1:
+        raise ValueError(
+            f"fold={fold} of {name}: all cells are one group, or groups that one {_unit(dataset)} joins, so nothing "
+            "would be left for training; name another column with split.by."
+        )
     if fold >= folds or folds > n:
-        name = " x ".join(names_of([by]))
         raise ValueError(
             f"fold={fold} of folds={folds}: the table has {several(n, 'group')} of {name}, so there are at most {n} "
             f"folds; use folds={n} and fold=0 to {n - 1}, or fewer folds."

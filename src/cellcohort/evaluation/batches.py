@@ -46,6 +46,7 @@ def outstanding(directory: str | os.PathLike[str]) -> str:
         The run has no composition.
     """
     held = read_composition(directory)
+    of_ranks = held[held["rank"] != GLOBAL].dropna(subset="group").groupby("global_step")["group"].unique()
     held = held[held["rank"] == GLOBAL].set_index("global_step")
     losses = _losses(directory)
     worst = held.loc[held["shortfall"] > 0, "shortfall"].nlargest(MOST_STEPS)
@@ -62,7 +63,7 @@ def outstanding(directory: str | os.PathLike[str]) -> str:
                 f"{step:,}",
                 f"{held['epoch'][step]}",
                 f"{held['step'][step]}",
-                str(held["group"][step]),
+                listed(of_ranks.get(step, ["none"]), 4),
                 f"{values[step]:.4g}",
             ]
             for step in known
@@ -215,7 +216,7 @@ class StoredBatch:
             f"rank {self.sampler.rank} of {self.sampler.world_size}",
             f"loss: {loss}",
         ]
-        if self.held["group"] is not None:
+        if pd.notna(self.held["group"]):
             lines.append(f"primary: {self.held['group']}")
         if np.isfinite(self.held.get("window/focal_hours", np.nan)):
             lines.append(f"focal time: {self.held['window/focal_hours']:g} h")
