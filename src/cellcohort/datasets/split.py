@@ -126,7 +126,7 @@ def split[Tracks: (TrackWindows, LabelledCells)](
 
 
 def _unit(dataset: TrackWindows | LabelledCells) -> str:
-    """What is not cut in two, in words."""
+    """Name what is not cut in two."""
     return "cell" if dataset.whole in (CHUNK, ROW) else " x ".join(names_of([dataset.whole]))
 
 
