@@ -98,6 +98,15 @@ def test_the_preview_shows_any_epoch() -> None:
         assert np.allclose(of.numbers["leak/held"], of.numbers["leak/asked"])
 
 
+@pytest.mark.parametrize("options", [{}, {"axes": {"k": TrackCapped(1)}, "schedule": None}])
+def test_the_preview_does_not_advise_to_cover_what_cannot_be_covered(options: dict[str, Any]) -> None:
+    axes: dict[str, Axis] = {"e": ExperimentAware()}
+    few = {"axes": axes, "batch_size": 8, "num_batches": 4, "schedule": LEAKS} | options
+    of = survey(BatchSampler(CELLS, **few).in_epoch(0), batches=4, epochs=2)
+    advice = " ".join(each.change for each in findings(of))
+    assert "num_batches above 4" in advice and "num_batches=cover" not in advice
+
+
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [

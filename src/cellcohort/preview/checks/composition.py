@@ -174,7 +174,12 @@ def low_coverage(survey: Survey) -> Iterator[Finding]:
         return
     if survey.epoch_steps < len(sampler):
         change = "Raise trainer.limit_train_batches or trainer.max_epochs: each epoch draws other cells."
-    elif isinstance(sampler, Baseline) or has_axis(sampler, WindowAxis) or in_chunks(sampler):
+    elif (
+        isinstance(sampler, Baseline)
+        or any(has_axis(sampler, kind) for kind in (WindowAxis, CapAxis))
+        or in_chunks(sampler)
+        or getattr(sampler, "schedule", None) is not None
+    ):
         change = f"Set batch_sampler.num_batches above {len(sampler)}, or raise trainer.max_epochs."
     else:
         change = "Set batch_sampler.num_batches=cover (see its cost below), or raise trainer.max_epochs."
