@@ -304,9 +304,10 @@ def test_cover_with_rare_labels_or_a_refusal_with_numbers() -> None:
         for step in range(len(s)):
             seen[s.batch(epoch, step)] = True
         assert seen.all()
-    ratio = {c: 1.0 if c else 1e-7 for c in range(300)}
-    with pytest.raises(ValueError, match=r"num_batches='cover' takes about .* times as many as the cells fill"):
-        sampler(cells, {"e": ExperimentAware(), "c": ConditionBalanced(ratio)}, 4, num_batches="cover")
+    for rare in (1e-7, 1e-3):  # with 1e-3 about 300 times the batches that the cells fill
+        ratio = {c: 1.0 if c else rare for c in range(300)}
+        with pytest.raises(ValueError, match=r"num_batches='cover' takes about .* times as many as the cells fill"):
+            sampler(cells, {"e": ExperimentAware(), "c": ConditionBalanced(ratio)}, 4, num_batches="cover")
 
 
 def test_a_time_window_that_runs_short_is_said() -> None:

@@ -19,7 +19,7 @@ from cellcohort.sampling.planning.strata import build_strata
 from cellcohort.sampling.planning.targets import AskedShares, build_targets
 from cellcohort.sampling.rng import Whole, bits_of, key_of, mix, permuted
 
-MOST_TO_COVER = 1000  # times the batches that the cells fill
+MOST_TO_COVER = 100  # times the batches that the cells fill
 LOOKED_AT = 20_000  # batches, to find how many cover the cells in every epoch
 _U = np.uint64
 
@@ -174,7 +174,7 @@ class Plan:
                 f"many as the cells fill: a stratum of {several(int(size[rarest]), 'cell')} is asked "
                 f"{rates[rarest]:.2g} cells a batch. Set a number, or give it more (weights, ratio)."
             )
-        epochs = range(int(np.clip(LOOKED_AT / expected, 4, 64)))
+        epochs = range(int(np.clip(LOOKED_AT / expected, 4, 64)) if expected <= LOOKED_AT else 1)
         n = max(self.batches.length_that_covers(size, epoch) for epoch in epochs)
         n += n // 50 if len(size) > 1 else 0  # since later epochs may take a little longer
         draws = rates * n / size
