@@ -1,5 +1,6 @@
 """Score a run that was trained before: embed all cells, and probe the embedding of those that were held out.
 
+It is scored as at the end of its training, unless options of the evaluation say otherwise.
 Scores and embeddings are written to the run directory, where compare.py finds them. They do not reach the W&B
 run, which ended with the training; evaluate while training for scores on W&B.
 """
@@ -16,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from cellcohort.runtime.cli import refuse_unread, run_command
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.options import check_kinds
-from cellcohort.runtime.stored_config import read_config
+from cellcohort.runtime.stored_config import check_targets, read_config
 
 
 @hydra.main(config_path="../conf", config_name="evaluate", version_base="1.3")
@@ -30,8 +31,15 @@ def main(config: DictConfig) -> None:
         raise ValueError("an evaluation is one process: start it without torchrun.")
     if config.export not in (None, "h5ad"):
         raise ValueError(f"export={config.export} is not a choice; use export=h5ad, or leave it out.")
+    stored = read_config(config.run).get("evaluation")
+    chosen = [override.split("=")[0].lstrip("+~") for override in HydraConfig.get().overrides.task]
+    if stored and "evaluation" not in chosen:  # as the run was scored, with the options that are given now
+        check_targets(stored, "evaluation", config.packages)
+        given = {key: OmegaConf.select(config, key) for key in chosen if key.startswith("evaluation.")}
+        config.evaluation = stored
+        for key, value in given.items():
+            OmegaConf.update(config, key, value, force_add=True)
     check_kinds(config)
-    read_config(config.run)
     from cellcohort.evaluation import load_run  # here, so that a mistyped command line is told at once
 
     evaluation = instantiate(config.evaluation)

@@ -203,6 +203,18 @@ def test_scores_say_of_which_checkpoint_they_are(run: Path, evaluate: Evaluate) 
     assert how_scored(read_scores(run))["evaluation.checkpoint"] == "best"
 
 
+def test_a_run_is_scored_again_as_it_was_but_for_the_options_that_are_given(
+    run: Path, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read_scores(run)
+    monkeypatch.setitem(globals(), "FEW", ())
+    evaluate(f"run={run}", "evaluation.permutations=29")
+    after = how_scored(read_scores(run))
+    assert after == how_scored(before) | {"evaluation.permutations": 29}
+    evaluate(f"run={run}")
+    pd.testing.assert_frame_equal(read_scores(run), before)
+
+
 def test_an_evaluation_that_begins_says_how_much_it_does(run: Path, evaluate: Evaluate) -> None:
     first, *_ = evaluate(f"run={run}").splitlines()
     n_cells = len(pd.read_parquet(run / "embeddings.parquet"))

@@ -14,7 +14,7 @@ from hydra.utils import get_object, instantiate
 from cellcohort.messages import listed
 from cellcohort.moved import new_name
 
-PARTS = ("augment", "data", "datasets", "models", "module", "objectives", "sampling")
+PARTS = ("augment", "data", "datasets", "evaluation", "models", "module", "objectives", "sampling")
 """Modules of this package of which a stored run names functions and classes."""
 AXES_OF_0_1 = {"experiment": "experiment_aware", "track": "track_capped"}  # names of axes then, and now
 COLUMNS = {"experiment_aware": "experiment", "condition": "condition", "temporal": "hours", "track_capped": "track"}
