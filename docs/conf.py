@@ -6,6 +6,7 @@ project = "cellcohort"
 release = version = installed("cellcohort")
 extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 html_theme = "furo"
+html_show_copyright = False
 html_title = f"cellcohort {release}"
 exclude_patterns = ["examples", "tutorials"]
 myst_heading_anchors = 3
