@@ -165,3 +165,12 @@ def test_columns_that_are_not_named_may_be_absent() -> None:
     for name in ("condition", "hours"):
         with pytest.raises(ValueError, match=f"{name}='{name}' is not a column"):
             CellTable.from_frame(pd.DataFrame({"experiment": ["a"]}), **{name: name})
+
+
+def test_tracks_of_one_label_in_two_experiments_are_two() -> None:
+    frame = pd.DataFrame({"experiment": [*"aabb"], "condition": "x", "id": [7, 8, 7, 9]})
+    track = CellTable.from_frame(frame, track="id").column("track")
+    assert track.codes.tolist() == [0, 1, 2, 3] and track.labels[2] == ("b", 7) and track.name == "id"
+    assert CellTable.from_frame(frame, experiment=None, track="id").column("track").labels == (7, 8, 9)
+    assert CellTable.from_frame(frame.assign(id=[7, 8, 1, 9]), track="id").column("track").labels == (1, 7, 8, 9)
+    assert CellTable.from_frame(frame, track="id").column("id").labels == (7, 8, 9)

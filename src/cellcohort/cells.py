@@ -69,9 +69,12 @@ class CellTable:
         Row of each cell in the table that this one was first taken from; None for that table itself.
     chunk_rows : int or None
         Rows of that table that are stored together, where it is one of a store.
+    keys : tuple of str
+        Columns by which a cell is found again in its source, beside its labels and hours.
     """
 
     chunk_rows: int | None = None
+    keys: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -103,7 +106,8 @@ class CellTable:
             One row per cell. Object, categorical, nullable and Arrow columns are equivalent.
         experiment, condition, track : str, list of str or None
             Names of the label columns; None where the table has none, and several that tell labels apart
-            jointly. Track labels must tell tracks of different experiments apart.
+            jointly. A track is of one experiment: tracks of the same label in two experiments are two, and the labels
+            of the column "track" are then those of both, as tuples.
         hours : str or None
             Name of the numeric column of times, in hours.
         missing : {"error", "label"}
@@ -132,6 +136,8 @@ class CellTable:
         roles = {role: name for role, name in named.items() if role != "hours"}
         table = cls(frame, roles, {}, _hours(frame[str(named["hours"])]) if "hours" in named else None, missing)
         table._columns |= {role: table.column(name) for role, name in roles.items()}
+        if {"experiment", "track"} <= set(roles):
+            table._columns["track"] = _of_one_experiment(table.column("track"), table.column("experiment"))
         return table
 
     def __len__(self) -> int:
@@ -183,7 +189,7 @@ class CellTable:
         """Return the same cells with one more column, (n_cells,)."""
         frame = self._frame.assign(**{name: values})
         table = CellTable(frame, self._roles, dict(self._columns), self.hours, self._missing, self.rows)
-        table.chunk_rows = self.chunk_rows
+        table.chunk_rows, table.keys = self.chunk_rows, self.keys
         return table
 
     def _unknown(self, name: str) -> str:
@@ -213,7 +219,7 @@ class CellTable:
         hours = None if self.hours is None else self.hours[positions]
         rows = positions if self.rows is None else self.rows[positions]
         part = CellTable(self._frame.iloc[positions], self._roles, columns, hours, self._missing, rows)
-        part.chunk_rows = self.chunk_rows
+        part.chunk_rows, part.keys = self.chunk_rows, self.keys
         return part
 
 
@@ -265,6 +271,15 @@ def _joint(columns: list[Column]) -> Column:
         tuple(column.labels[i] for column, i in zip(columns, row, strict=True)) for row in zip(*parts, strict=True)
     )
     return Column(" x ".join(column.name for column in columns), codes.astype(_smallest(len(labels))), labels)
+
+
+def _of_one_experiment(track: Column, experiment: Column) -> Column:
+    """Return the tracks; where experiments share some of their labels, as labels of both columns jointly."""
+    pairs = track.codes.astype(np.int64) * len(experiment.labels) + experiment.codes
+    if len(pd.unique(pairs)) == len(track.present()):
+        return track
+    joint = _joint([experiment, track])
+    return Column(track.name, joint.codes, joint.labels)
 
 
 def names_of(names: Iterable[Name | None]) -> list[str]:

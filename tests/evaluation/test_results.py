@@ -11,6 +11,7 @@ import pytest
 
 from cellcohort.cells import CellTable
 from cellcohort.data.anndata import load_anndata
+from cellcohort.data.profiles import Profiles
 from cellcohort.data.tracks import load_tracks
 from cellcohort.evaluation.results import Results, embedding_table
 from cellcohort.preparation import prepare
@@ -60,6 +61,36 @@ def test_embeddings_of_tracks_name_the_row_of_their_table(tmp_path: Path) -> Non
     row = found["source_row"].to_numpy()
     assert len(set(row)) == len(every) and (table["plate"][row].to_numpy() == found["experiment"].to_numpy()).all()
     assert np.array_equal(np.stack(found["embedding"].to_numpy())[:, -1], table["size"][row].to_numpy(np.float32))
+
+
+def test_embeddings_of_profiles_name_the_well_and_the_row_of_their_table(tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / "wells.csv.gz"
+    rows = [(f"P{p}", "abc"[w % 3], w % 4, f"0{w}") for p in range(2) for w in range(9)]
+    frame = pd.DataFrame(rows, columns=["plate", "drug", "row", "column"]).assign(track="x", area=rng.normal(size=18))
+    frame.to_csv(path, index=False)
+    columns = {"experiment": "plate", "condition": "drug", "well": ["row", "column"], "features": ["area"]}
+    every = Profiles(path, columns).dataset().every_cell().subset(rng.permutation(18))
+    found = embedding_table(every.cells, np.ones(18, bool), every.recorded(np.arange(18))[:, 0]).to_pandas()
+    own = frame.loc[found["source_row"]].reset_index(drop=True).astype({"row": str})
+    assert (
+        set(found["source_file"]) == {str(path)}
+        and (found["well"] == own.plate + "/" + own.row + "/" + own.column).all()
+    )
+    assert all((found[name] == own[name]).all() for name in ("plate", "drug", "row", "column"))
+    assert np.array_equal(np.stack(found["embedding"])[:, 0], own["area"].to_numpy(np.float32))
+
+
+def test_embeddings_of_a_store_of_others_name_the_dataset_and_its_row(tmp_path: Path) -> None:
+    adata = anndata.AnnData(
+        np.eye(30, 4, dtype=np.float32) + 1,
+        pd.DataFrame({"experiment": "e", "condition": [*"ab"] * 15}, map(str, range(30))),
+    )
+    adata.obs["track"] = [*"abc"] * 10
+    adata.write_zarr(tmp_path / "s.zarr")
+    every = load_anndata(tmp_path / "s.zarr", {"track": "track"})
+    found = embedding_table(every.cells, np.ones(30, bool), np.eye(30), every.store.obs_names())
+    assert found["source_row"].to_pylist() == list(range(30)) and "s.zarr" in found["source_file"][0].as_py()
+    assert found["obs_name"][2].as_py() == adata.obs_names[2] and found["track"][2].as_py() == "c"
 
 
 @pytest.mark.parametrize("format", ["csv"])

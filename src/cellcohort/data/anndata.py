@@ -137,9 +137,11 @@ def labelled(
     obs = without_empty(obs, [*labels, *names_of([columns["track"]])])
     refuse_missing(obs, wanted, labels, missing, "data.missing=label")
     obs = merged(obs, merge_labels, columns, [columns["hours"]])
+    if "source_row" not in obs.columns:  # as in a store that was written elsewhere
+        obs = obs.drop(columns="source_file", errors="ignore").assign(**store.sources())
     obs[CHUNK] = _undivided(obs, [name for name in labels if name is not None], store.chunk_rows)
     cells = CellTable.from_frame(obs, **columns, missing=missing)
-    cells.chunk_rows = store.chunk_rows
+    cells.chunk_rows, cells.keys = store.chunk_rows, tuple(names_of([*columns.values(), *needed]))
     return cells, "track" if columns.get("track") else CHUNK
 
 

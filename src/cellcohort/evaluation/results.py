@@ -22,7 +22,9 @@ from cellcohort.files import whole
 from cellcohort.messages import text_table
 
 EMBEDDINGS = "embeddings.parquet"
-WHERE = ("source_file", "source_row", "fov", "t")  # columns that tell where a cell comes from
+WHERE = ("source_file", "source_row", "fov", "t", "track_id", "well")  # columns that tell where a cell comes from
+ROLES = ("experiment", "condition", "track")
+TAKEN = (*ROLES, "hours", "part", "embedding", "obs_name")
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,9 @@ class Results:
     embeddings : pyarrow.Table
         One row per cell of the whole table: those of `experiment`, `condition`, `hours` and `track`
         that the table has, `part` ("training" or "validation") and `embedding` (a list of float32); and to
-        find a cell again, `obs_name`, `source_file` and `source_row` (of tables and of stores that were prepared),
-        or `fov` and `t` (position and frame, of images).
+        find a cell again, `obs_name` (of stores), `source_file` and `source_row` (of tables and of stores), `fov`,
+        `t` and `track_id` (position, frame and track, of images), `well`, and the columns of a table that
+        ``data.columns`` names. A column named as one of the others gets ``file_`` before its name.
     """
 
     scores: pd.DataFrame
@@ -146,8 +149,12 @@ def embedding_table(
         Names of the cells.
     """
     columns: dict[str, pa.Array] = {} if obs_names is None else {"obs_name": pa.array(obs_names, pa.string())}
-    columns |= {name: pa.array(cells.values(name)) for name in WHERE if name in cells.column_names}
-    for role in ("experiment", "condition", "track"):
+    of_roles = {cells.column(role).name for role in ROLES if cells.has(role)}
+    of_roles |= {"hours"} if cells.hours is not None else set()
+    for name in dict.fromkeys((*WHERE, *cells.keys)):
+        if name in cells.column_names and not (name in TAKEN and name in of_roles):
+            columns[f"file_{name}" if name in TAKEN else name] = _array(cells.values(name))
+    for role in ROLES:
         if cells.has(role):
             column = cells.column(role)
             joint = isinstance(column.labels[0], tuple)  # labels of several columns are tuples
@@ -161,3 +168,11 @@ def embedding_table(
     flat = pa.array(np.ascontiguousarray(embedding, np.float32).reshape(-1))
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, embedding.shape[1])
     return pa.table(columns)
+
+
+def _array(values: pd.Series) -> pa.Array:
+    """Return a column as it is, or as text where it holds values of several types."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array(values.astype(object).where(values.notna().to_numpy(), None).map(str, na_action="ignore"))

@@ -165,6 +165,16 @@ class Store:
         indexes = [anndata.io.read_elem(obs[obs.attrs.get("_index", "_index")]) for obs in all_obs]
         return np.concatenate([np.asarray(index, object) for index in indexes])
 
+    def sources(self) -> dict[str, Any]:
+        """Return "source_file" and "source_row" of every row: the dataset of this store, and its row there."""
+        rows = [array.shape[0] for array in self.arrays]
+        names = pd.Index([str(self.path / group.path) for group in self._groups])
+        of = np.repeat(np.arange(len(rows)), rows)
+        return {
+            "source_file": pd.Categorical.from_codes(of, names),
+            "source_row": np.concatenate([np.arange(n) for n in rows]),
+        }
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """Return the inputs of rows start..stop-1, float32 (stop - start, *shape)."""
         parts = []

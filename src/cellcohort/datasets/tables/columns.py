@@ -165,7 +165,7 @@ def cells_of(
         Rows are of no track, and left out.
     """
     roles.check(table)
-    named, words = roles.named, table.attrs.get("words", {})
+    named, words, path = roles.named, table.attrs.get("words", {}), table.attrs.get("path")
     table, words = ids_of(table, roles.columns("lineage"), words)
     there = _on_tracks(table, roles.columns("track"))
     table = table.iloc[there].drop(columns=roles.features, errors="ignore").reset_index(drop=True)
@@ -205,10 +205,28 @@ def cells_of(
     table, _ = set_aside(table, derived, roles.columns())
     rows = np.lexsort((hours, derived["track"].codes))
     frame = table.assign(hours=hours, **derived).iloc[rows].reset_index(drop=True)
-    frame = frame if "source_row" in frame else frame.assign(source_row=there[rows])
+    frame = from_file(frame, there[rows], path)
     _check_rows(frame, named)
     cells = CellTable.from_frame(frame, experiment, of["condition"], "hours", "track", missing)
+    cells.keys = tuple(roles.columns())
     return cells, there[rows]
+
+
+def from_file(frame: pd.DataFrame, rows: np.ndarray, file: str | None) -> pd.DataFrame:
+    """Return a table with the columns "source_row" and "source_file", where it does not have "source_row".
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+    rows : numpy.ndarray of int, shape (n_rows,)
+        Of the file, from 0.
+    file : str or None
+        Its path, where it is known.
+    """
+    if "source_row" in frame:
+        return frame
+    path = {} if file is None else {"source_file": pd.Categorical.from_codes(np.zeros(len(frame), np.int8), [file])}
+    return frame.drop(columns="source_file", errors="ignore").assign(**path, source_row=rows)
 
 
 def as_text(values: pd.Series) -> pd.Series:

@@ -42,7 +42,7 @@ def read_table(
     Returns
     -------
     pandas.DataFrame
-        The levels of an index are columns too.
+        The levels of an index are columns too. ``attrs["path"]`` is the path of the file.
 
     Raises
     ------
@@ -59,7 +59,9 @@ def read_table(
     if not path.name.endswith(KINDS):
         raise ValueError(f"{path.name} is none of {kinds}; convert it to one of these.")
     if path.suffix != ".parquet":
-        return read_delimited(path, wanted, only, text, numbers, besides)
+        table = read_delimited(path, wanted, only, text, numbers, besides)
+        table.attrs["path"] = str(path)
+        return table
     try:
         there = pq.read_schema(path).names
         if twice := sorted({name for name in there if there.count(name) > 1}):
@@ -117,7 +119,7 @@ def index_as_columns(table: pd.DataFrame, wanted: Collection[str], path: Path) -
             )
     table = table.reset_index(drop=True)
     table = pd.concat([pd.DataFrame(added), table], axis=1) if added else table
-    table.attrs["index"] = list(added)
+    table.attrs |= {"index": list(added), "path": str(path)}
     return table
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from cellcohort.cells import CellTable, names_of
 from cellcohort.datasets.split import ROW
-from cellcohort.datasets.tables.columns import as_text, ids_of, set_aside, told_apart
+from cellcohort.datasets.tables.columns import as_text, from_file, ids_of, set_aside, told_apart
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.missing_values import Missing, refuse_missing
 
@@ -39,6 +39,7 @@ def cells_of_rows(
     ValueError
         A column is not in the table or has missing values, or the table has a column of a name that is made.
     """
+    file = frame.attrs.get("path")
     named = {role: roles.get(role) for role in ("experiment", "condition", "hours", "track")}
     labels = [name for name in names_of((named["experiment"], named["condition"])) if name in frame]
     well = names_of([roles.get("well")])
@@ -54,5 +55,8 @@ def cells_of_rows(
             raise ValueError("the column 'well' is named as experiment or condition, and wells need this name; rename.")
         wells = {"well": told_apart(frame, [*names_of([named["experiment"]]), *well], missing)}
         frame = set_aside(frame, wells, well)[0].assign(**wells)
-    frame = frame.assign(**{ROW: np.arange(len(frame), dtype=np.int32)})
-    return CellTable.from_frame(frame, **named, missing=missing)
+    every = np.arange(len(frame), dtype=np.int32)
+    frame = from_file(frame.assign(**{ROW: every}), every, file)
+    cells = CellTable.from_frame(frame, **named, missing=missing)
+    cells.keys = tuple(names_of(roles.values()))
+    return cells
