@@ -22,7 +22,8 @@ def by_label[Value](given: Mapping[Any, Value], labels: Sequence[Any]) -> tuple[
     """Values by label, from values by what was typed for it.
 
     YAML and the command line read some labels as numbers or as truth values: 7, 1e3, on. Such a key stands for the
-    one label that is a text of it.
+    one label that is a text of it and that no other key names: 7 for "7" or for "007", but for none where there are
+    both, since either may have been typed.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def by_label[Value](given: Mapping[Any, Value], labels: Sequence[Any]) -> tuple[
     """
     known, found, unknown = set(labels), dict[Any, Value](), []
     for key, value in given.items():
-        label = key if key in known else _text_of(key, labels)
+        label = key if key in known else _text_of(key, [text for text in labels if text not in given])
         if label is None:
             unknown.append(key)
         elif label in found:
@@ -57,13 +58,14 @@ def _text_of(key: Any, labels: Sequence[Any]) -> str | None:
     """Find the one label that YAML or Hydra reads as this number or truth value."""
     if isinstance(key, str) or not isinstance(key, bool | int | float | np.number):
         return None
-    texts = [label for label in labels if isinstance(label, str)]
-    if str(key) in texts:
-        return str(key)
     same = [
         text
-        for text in texts
-        if any(read == key and isinstance(read, bool) == isinstance(key, bool) for read in _read(text))
+        for text in labels
+        if isinstance(text, str)
+        and (
+            text == str(key)
+            or any(read == key and isinstance(read, bool) == isinstance(key, bool) for read in _read(text))
+        )
     ]
     return same[0] if len(same) == 1 else None
 

@@ -50,7 +50,7 @@ def test_every_cell_is_in_one_part_and_nothing_whole_is_cut(whole: str, options:
     assert train.cells.column("experiment").labels == validation.cells.column("experiment").labels == (1, 2, 3)
 
 
-@pytest.mark.parametrize("fraction", [0.01, 0.2, 0.5, 0.99])
+@pytest.mark.parametrize("fraction", [0.05, 0.2, 0.5, 0.95])
 def test_by_track_every_experiment_keeps_tracks_in_both_parts(fraction: float) -> None:
     train, validation = split(dataset(), fraction=fraction)
     assert present(train, "experiment") == {1, 2, 3} and present(validation, "experiment") == {1, 2}
@@ -192,8 +192,7 @@ def test_groups_of_one_condition_each_are_held_out_of_every_condition() -> None:
     assert validation.cells.column("condition").counts().tolist() == [10, 10, 10]
     assert (train.cells.column("condition").counts() == 30).all()
     alone = frame.assign(condition=animal)  # no two animals alike: the share of all of them
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with pytest.warns(UserWarning, match="9 of 12 conditions have no cell for validation .*too few animals for split"):
         _, validation = split(labelled(alone), "animal", 0.25)
     assert len(validation.cells.column("animal").present()) == 3
 
@@ -207,6 +206,7 @@ def test_named_groups_are_held_out() -> None:
         split(labelled(frame), "day", held_out=[4])
 
 
+@pytest.mark.filterwarnings("ignore:.* conditions have no cell for validation")
 @pytest.mark.parametrize("whole", ["stored_chunk", "table_row"])
 @pytest.mark.parametrize(("n", "sizes"), [(3000, (1, 2, 3, 8)), (4, (500, 2000)), (40, (30, 60))])
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.7])
@@ -235,4 +235,48 @@ def test_a_share_that_is_far_from_the_one_asked_for_is_told() -> None:
     track = np.arange(400) // 5
     frame = pd.DataFrame({"condition": np.where(track < 8, 0, track), "track": track})
     with pytest.warns(UserWarning, match=r"10 cells of 400 .* 2\.5% where split\.fraction=0\.2 .* 72 of 73 conditions"):
+        split(labelled(frame))
+
+
+@pytest.mark.parametrize("per_stratum", [1, 2, 3])
+@pytest.mark.parametrize("sizes", [(3,), (1, 5)])
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.4])
+@pytest.mark.parametrize("by", ["track", "well"])
+def test_few_wells_of_each_stratum_are_held_out_in_the_share_that_is_asked(
+    per_stratum: int, sizes: tuple[int, ...], fraction: float, by: str
+) -> None:
+    rng = np.random.default_rng(0)
+    n = 24 * 12 * per_stratum
+    well = np.repeat(np.arange(n), rng.choice(sizes, n))
+    frame = pd.DataFrame({"condition": well % 24, "experiment": well // 24 % 12, "well": well})
+    by_condition, seeds = pd.Series(0.0, range(24)), 6
+    if by == "well":
+        frame["table_row"] = np.arange(len(frame))
+    for seed in range(seeds):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error" if fraction > 0.1 and len(sizes) == 1 else "ignore")
+            train, validation = split(
+                labelled(frame, "well" if by == "track" else "table_row"), by, fraction, seed=seed
+            )
+        assert not set(train.cells.column("well").present()) & set(validation.cells.column("well").present())
+        assert abs(len(validation) / len(frame) - fraction) < 0.06
+        held = validation.cells._frame["condition"].value_counts().reindex(range(24), fill_value=0)
+        by_condition += held / frame["condition"].value_counts() / seeds
+        assert len(train.cells.column("condition").present()) == 24
+    assert abs(by_condition - fraction).max() < (0.15 if len(sizes) == 1 else 0.2)
+
+
+def test_conditions_without_cells_for_validation_are_counted() -> None:
+    track = np.repeat(np.arange(210), 4)
+    frame = pd.DataFrame({"condition": np.where(track < 200, "many", track), "track": track})
+    said = r"10 of 11 conditions have no cell for validation \('200', '201', '202' and 7 more\)"
+    with pytest.warns(UserWarning, match=said):
+        split(labelled(frame))
+
+
+def test_a_share_far_above_the_one_asked_for_is_told() -> None:
+    frame = pd.DataFrame({"condition": "a", "track": np.repeat([0, 1], 10)})
+    with pytest.warns(
+        UserWarning, match=r"10 cells of 20 .*50\.0% where split\.fraction=0\.2 asks for 20%: each track is"
+    ):
         split(labelled(frame))

@@ -343,7 +343,7 @@ def test_cover_is_not_advised_where_it_cannot_be_had() -> None:
 def test_what_is_held_out_is_said_as_it_was(by: str, whole: str, track: str | None, said: str) -> None:
     table = CellTable.from_frame(mixed(300), track=track)
     of = TrainingCells(LabelledCells(table, whole), 400, by, {})
-    assert of.held_out_line() == f"100 of 400 cells are held out for validation: {said}"
+    assert of.held_out_line() == f"100 of 400 cells (25.0 %) are held out for validation: {said}"
 
 
 def test_chunks_that_are_no_whole_ones_of_the_store_are_refused_as_in_training(stores: dict[str, Store]) -> None:
@@ -361,7 +361,7 @@ def test_a_store_without_tracks_is_previewed_as_it_is_divided(stores: dict[str, 
         config = compose("preview", ["data=anndata", f"data.path={stores['two'].path}", "data.columns.hours=hours"])
     of = training_cells(config)
     assert of.store is not None and of.columns["hours"] == "hours" and of.n_all == 9000
-    assert f"{9000 - len(of.cells):,} of 9,000 cells are held out" in of.held_out_line()
+    assert f"{9000 - len(of.cells):,} of 9,000 cells (" in of.held_out_line()
     assert "whole chunks of the store (no track is named" in of.held_out_line()
 
 
@@ -376,7 +376,7 @@ def paired(rule: PairRule, sampler: Any = BatchSampler, **options: Any) -> Surve
     training, validation = split(whole, fraction=0.2)
     n_copies = 600 - len(training) - len(validation) - training.n_left_out - validation.n_left_out
     of = TrainingCells(training, 600, "track", {}, n_copies)
-    assert f"{len(validation) + validation.n_left_out} of 600 cells are held out" in of.held_out_line()
+    assert f"{len(validation) + validation.n_left_out} of 600 cells (" in of.held_out_line()
     return survey(sampler(training.cells, {}, batch_size=32, **options), 40, source=of)
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CHUNK = "stored_chunk"  # column of stored cells whose groups are not cut where there are no tracks
 ROW = "table_row"  # column of cells of a table without tracks, each of which is a group
 _SMALL = 0.5  # part of the share asked for, of either part of the split, below which a part is small
+_NEAR = 0.05  # share of all cells by which those held out may miss the share asked for, so that each stratum has some
+_FEW = 2  # units of a stratum to be held out, below which they are held out evenly over many strata
 
 
 def split[Tracks: (TrackWindows, LabelledCells)](
@@ -48,9 +50,11 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     dataset : TrackWindows or LabelledCells
     by : str or list of str
         "track" divides the tracks of every condition (that of a track's first row) of every experiment,
-        so that each has cells in both parts unless it has one track only, which is then for training. The cells of
-        a store without tracks are divided by its chunks, those of a condition of an experiment with few chunks one by
-        one.
+        so that each has cells in both parts unless it has one track only, which is then for training. Where that
+        would miss `fraction` by more than 0.05, as with two tracks each, the tracks of such small strata are held out
+        evenly along the list of all, in the order of conditions: `fraction` is then right for each condition as near
+        as whole tracks come to it, and some strata have none. The cells of a store without tracks are divided by its
+        chunks, those of a condition of an experiment with few chunks one by one.
         "experiment" holds out whole experiments, and any other column (or several, jointly), such as "well", its
         whole groups: of every condition of every experiment where these have several groups, else of all together.
     fraction : float
@@ -82,7 +86,8 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     -----
     UserWarning
         Cells are in neither part, since training has copies of them; by track, the cells held out are less than half of
-        `fraction`; or none of them has a partner.
+        `fraction`; or none of them has a partner. Other than by experiment, the cells held out are one and a half times
+        `fraction` or more, or conditions have none.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction={fraction} must be above 0 and below 1.")
@@ -121,8 +126,35 @@ def split[Tracks: (TrackWindows, LabelledCells)](
             f"split.fraction={fraction} asks for {fraction:.0%}: {_reason(dataset)}.",
             stacklevel=1,
         )
+    elif held_out is None and fold is None and by != "experiment":
+        _say_what_is_not_met(dataset.cells, alone, fraction, unit if by == "track" else " x ".join(names_of([by])))
     training, held = dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(alone))
     return _matched(training, "training"), _matched(held, "validation")
+
+
+def _say_what_is_not_met(cells: CellTable, held_out: np.ndarray, fraction: float, unit: str) -> None:
+    """Warn of a share far above the one that is asked for, and of conditions without cells for validation."""
+    share, n = held_out.mean(), several(int(held_out.sum()), "cell")
+    if share - fraction >= _SMALL * min(fraction, 1 - fraction):
+        warnings.warn(
+            f"{n} of {len(cells):,} are held out for validation, {share:.1%} where split.fraction={fraction} asks for "
+            f"{fraction:.0%}: each {unit} is held out whole, and there are few. Hold out experiments "
+            "(split.by=experiment), or name those to hold out (split.held_out).",
+            stacklevel=1,
+        )
+    if not cells.has("condition"):
+        return
+    condition = cells.column("condition")
+    there, kept = condition.counts() > 0, np.bincount(condition.codes[held_out], minlength=len(condition.labels)) > 0
+    if (lost := there & ~kept).any():
+        names = listed((condition.labels[code] for code in np.flatnonzero(lost)), 3, show=repr)
+        warnings.warn(
+            f"{int(lost.sum()):,} of {several(int(there.sum()), 'condition')} have no cell for validation ({names}), "
+            f"since they have too few {plural_of(unit)} for split.fraction={fraction}: no score on held-out cells "
+            "speaks of them. Use a larger split.fraction, smaller groups (split.by), or merge rare conditions "
+            "(data.merge_labels).",
+            stacklevel=1,
+        )
 
 
 def _unit(dataset: TrackWindows | LabelledCells) -> str:
@@ -173,6 +205,11 @@ def _strata(cells: CellTable, columns: Sequence[str] = ("experiment", "condition
     """Return the number of the stratum of every cell, that of its labels in columns that the table has."""
     there = [name for name in columns if cells.has(name)]
     return _codes(cells, there) if there else np.zeros(len(cells), np.int64)
+
+
+def _conditions(cells: CellTable) -> np.ndarray:
+    """Return the number of the condition of every cell; that of the stratum where the table has none."""
+    return _strata(cells, ["condition"]) if cells.has("condition") else _strata(cells)
 
 
 def _named(cells: CellTable, by: Name, held_out: Sequence[Any]) -> np.ndarray:
@@ -257,7 +294,7 @@ def _of_units(
     if by == "track" and whole in (CHUNK, ROW):
         return _by_chunk(cells, str(whole), fraction, seed, copies)
     if by == "track":
-        return _by_group(_linked(_codes(cells, whole), copies), _strata(cells), fraction, seed)
+        return _by_group(_linked(_codes(cells, whole), copies), _strata(cells), _conditions(cells), fraction, seed)
     group = _codes(cells, by)
     if whole not in (CHUNK, ROW):
         group = _linked(group, _codes(cells, whole) + 1)
@@ -295,17 +332,53 @@ def _of_groups(
     sets = np.split(labels, np.searchsorted(of, names)[1:])
     number = {one: i for i, one in enumerate(dict.fromkeys(tuple(one.tolist()) for one in sets))}
     of_group = np.array([number[tuple(one.tolist())] for one in sets])
-    held_out = _chosen(np.bincount(group)[names], of_group, fraction, seed)
+    held_out = _chosen(np.bincount(group)[names], of_group, of_group, fraction, seed)
     return np.isin(group, names[held_out]), float((np.bincount(of_group)[of_group] > 1).mean())
 
 
-def _by_group(group: np.ndarray, stratum: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+def _by_group(group: np.ndarray, stratum: np.ndarray, condition: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """Hold out whole groups of the stratum of their first row."""
     _, first, place, size = np.unique(group, return_index=True, return_inverse=True, return_counts=True)
-    return _chosen(size, stratum[first], fraction, seed)[place]
+    return _chosen(size, stratum[first], condition[first], fraction, seed)[place]
 
 
-def _chosen(size: np.ndarray, stratum: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+def _chosen(size: np.ndarray, stratum: np.ndarray, condition: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Choose groups that hold a share of the cells of every stratum, or of every condition if they are too few."""
+    of_each, part = _of_each(size, stratum, fraction, seed), min(fraction, 1 - fraction)
+    off = abs(float(np.average(of_each, weights=size)) - fraction)
+    stratum = np.unique(stratum, return_inverse=True)[1].ravel()
+    n, n_condition = np.bincount(stratum), np.bincount(condition)
+    few = (n[stratum] * part < _FEW) & ((n[stratum] > 1) | (n_condition[condition] > 1))
+    if off <= _NEAR or not few.any():
+        return of_each
+    evenly = of_each.copy()
+    evenly[few] = _evenly(size[few], stratum[few], condition[few], fraction, seed)
+    for group in (np.where(n[stratum] > 1, stratum, -1), condition):
+        evenly[_whole_groups(evenly, group)] = False
+    better = evenly.any() and abs(float(np.average(evenly, weights=size)) - fraction) < off
+    return evenly if better else of_each
+
+
+def _evenly(size: np.ndarray, stratum: np.ndarray, condition: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Choose groups evenly along the list of all, in the order of conditions and strata."""
+    rng = np.random.default_rng((seed, 2))
+    order = np.lexsort((rng.random(len(size)), stratum, condition))
+    start, held_out = rng.random(), np.zeros(len(size), bool)
+    if (size == size[0]).all():
+        held_out[order] = np.diff(np.floor(np.arange(len(size) + 1) * fraction + start)) > 0
+        return held_out
+    owed, left = (start - 0.5) * size.mean(), np.bincount(stratum)
+    single = left == 1
+    for one in order:
+        owed += fraction * size[one]
+        if owed >= size[one] / 2 and (left[stratum[one]] > 1 or single[stratum[one]]):
+            held_out[one] = True
+            owed -= size[one]
+            left[stratum[one]] -= 1
+    return held_out
+
+
+def _of_each(size: np.ndarray, stratum: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """Choose groups that hold a share of the cells of every stratum, at least one and not all of several groups."""
     held_out = np.zeros(len(size), bool)
     stratum = np.unique(stratum, return_inverse=True)[1].ravel()
@@ -331,19 +404,19 @@ def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int, copies: 
     size = np.bincount(stratum)
     lead = _leads(copies, size[stratum])
     rows = np.flatnonzero(lead == every)
-    condition = _strata(cells, ["condition"]) if cells.has("condition") else stratum
+    condition = _conditions(cells)
     chunk = _codes(cells, whole)[rows]
     _, first, piece = np.unique(stratum[rows] * (chunk.max() + 1) + chunk, return_index=True, return_inverse=True)
     pieces = np.bincount(stratum[rows][first], minlength=len(size))
     many = (pieces * min(fraction, 1 - fraction) >= 2)[stratum[rows]]
     held_out = np.zeros(len(cells), bool)
     if many.any():
-        held_out[rows[many]] = _by_group(piece[many], stratum[rows[many]], fraction, seed)
+        stratum_of = stratum[rows[many]]
+        held_out[rows[many]] = _by_group(piece[many], stratum_of, condition[rows[many]], fraction, seed)
     few = rows[~many]
     few = few[(size > 1)[stratum[few]] | (np.bincount(condition) > 1)[condition[few]]]
-    rng = np.random.default_rng((seed, 2))
-    few = few[np.lexsort((rng.random(len(few)), stratum[few], condition[few]))]
-    held_out[few] = np.diff(np.floor(np.arange(len(few) + 1) * fraction + rng.random())) > 0
+    if len(few):
+        held_out[few] = _evenly(np.ones(len(few)), stratum[few], condition[few], fraction, seed)
     held_out = held_out[lead]
     for group in (np.where(size[stratum] > 1, stratum, -1), condition):
         back = _whole_groups(held_out, group)

@@ -74,7 +74,8 @@ class TrainingCells:
         else:
             what = f"{joined([f'{name}s' for name in names_of([self.dataset.whole])])} (split.by=track)"
         n_out = self.n_all - len(self.cells) - self.n_copies - self.dataset.n_left_out
-        line = f"{n_out:,} of {self.n_all:,} cells are held out for validation: whole {what}."
+        share = f"{100 * n_out / self.n_all:.1f} %"
+        line = f"{n_out:,} of {self.n_all:,} cells ({share}) are held out for validation: whole {what}."
         if self.n_copies:
             line += f" {several(self.n_copies, 'cell')} more are left out: training holds cells of the same values."
         return line
