@@ -181,6 +181,17 @@ class CellTable:
             self._columns[name] = _code(self._frame[name], self._missing, words)
         return self._columns[name]
 
+    def unlabelled(self, name: Name) -> np.ndarray:
+        """Which cells have no label in a column (none in any of several), bool (n_cells,).
+
+        There are such cells with ``missing="label"`` only, where they share the label "missing".
+        """
+        column = self.column(name)
+        if self._missing == "error":
+            return np.zeros(len(self), bool)
+        parts = [label if isinstance(label, tuple) else str(label).split("/") for label in column.labels]
+        return np.array([set(part) == {MISSING_LABEL} for part in parts], bool)[column.codes]
+
     def values(self, name: str) -> pd.Series:
         """Values of a column as the table holds them, one per cell; the index plays no part."""
         return self._frame[name]

@@ -52,7 +52,7 @@ def meant(absent: Iterable[Any], there: Sequence[Any]) -> str:
     found, hint = [], ""
     for label in absent:
         if same := [one for one in there if _number(one) == _number(label) is not None]:
-            hint = " (a number and the text of a number are different labels; a text is in quotes)"
+            hint = " (a number and the text of a number are different labels)"
         found += same or [texts[name] for name in get_close_matches(str(label).casefold(), texts, 1)]
     return f"Did you mean {listed(dict.fromkeys(found), show=repr)}{hint}? " if found else ""
 

@@ -21,7 +21,8 @@ from cellcohort.evaluation.embed import Features, flattened
 from cellcohort.evaluation.geometry import alignment, effective_rank, geometry_scores, uniformity
 from cellcohort.evaluation.mixing import Mmd, ilisi, ilisi_scores, mmd_scores
 from cellcohort.evaluation.probes import HOURS, condition_scores, experiment_scores, hours_scores, linear, nearest
-from cellcohort.evaluation.score import Held, Score, bootstrap_interval
+from cellcohort.evaluation.replicates import Replicates, centred, replicate_scores
+from cellcohort.evaluation.score import Held, Score, bootstrap_interval, noted
 from cellcohort.evaluation.selection import choose, training_part
 from cellcohort.evaluation.tracks import next_frames, smoothness, smoothness_scores
 
@@ -180,6 +181,35 @@ def test_a_condition_that_only_one_experiment_has_is_left_out_across_by_its_own_
     assert "recall of rare" in note(scores, "rarest_probe_within")
     scored = ~held.training & (frame["condition"] != "rare").to_numpy()
     assert [score.n for score in scores if score.name == "condition_probe_across"] == [scored.sum()]
+
+
+def test_cells_without_a_condition_are_no_condition() -> None:
+    frame = frame_of(tracks=60)
+    gone = (frame["condition"] == "rare") & frame["track"].str[-2].isin([*"024"])  # half of the rarest
+    whole, bare = held_of(frame), frame.assign(condition=frame["condition"].mask(gone))
+    held = Held(CellTable.from_frame(bare, hours="hours", track="track", missing="label"), whole.training, "track")
+    kept = np.flatnonzero(~gone)
+    less = Held(CellTable.from_frame(bare[~gone], hours="hours", track="track"), whole.training[kept], "track")
+    inputs = planted(frame, 1.0)
+    n = int((gone & ~held.training).sum())
+    found = [*condition_scores(inputs, held), *mmd_scores(inputs, held, 19, 0)]
+    for one, other in zip(
+        found, [*condition_scores(inputs[kept], less), *mmd_scores(inputs[kept], less, 19, 0)], strict=True
+    ):
+        assert one.name == other.name and one.n == other.n
+        assert one.value == pytest.approx(other.value, abs=0.02) and "missing" not in one.note
+    assert f"left out: {int(gone.sum())} cells without a condition" in note(found, "rarest_probe_across")
+    (replicates,) = replicate_scores(centred(inputs, held.training), held, Replicates())
+    assert f"{n} cells without a label" in replicates.note and replicates.n == (~less.training).sum()
+    derived = frame.assign(a="x", condition=np.where(gone, "missing/missing", "x/missing"))
+    cells = CellTable.from_frame(derived.assign(b=bare["condition"]), hours=None, missing="label")
+    assert (cells.unlabelled("condition") == gone).all() and (cells.unlabelled(["a", "b"]) == False).all()  # noqa: E712
+    assert not whole.cells.unlabelled("condition").any()
+
+
+def test_a_note_lists_three_of_many() -> None:
+    assert noted("a", left_out=[*"bcdefg"]) == "a; left out: b, c, d, e, f, g"
+    assert noted("a", left_out=[str(i) for i in range(120)]) == "a; left out: 0, 1, 2 and 117 more"
 
 
 @pytest.mark.parametrize("part", ["training", "validation"])

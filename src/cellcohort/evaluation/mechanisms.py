@@ -11,7 +11,7 @@ import pandas as pd
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.evaluation.replicates import ALIKE, Rule, all_alike, average_precision, on_sphere, over_labels
 from cellcohort.evaluation.score import Held, Score, noted
-from cellcohort.messages import joined, listed, several
+from cellcohort.messages import joined, several
 
 Taken = Literal["all", "held_out"]
 NAMES = ("mechanism_map", "nsc", "nscb")
@@ -161,7 +161,7 @@ def _without_lonely(made: Profiles, apart: bool) -> tuple[Profiles, np.ndarray, 
 def _nearest(name: str, made: Profiles, names: np.ndarray, of: str, apart: bool) -> Score:
     kept, may_be, lost = _without_lonely(made, apart)
     who = "compound and batch" if apart else "compound"
-    left_out = [listed([f"{names[code]} (no two profiles of another {who})" for code in lost], 12)] * bool(len(lost))
+    left_out = [f"{names[code]} (no two profiles of another {who})" for code in lost]
     right = may_be & (kept.mechanism[:, None] == kept.mechanism)
     scored = right.any(axis=1)
     if len(np.unique(kept.mechanism)) < 2:
@@ -175,14 +175,14 @@ def _nearest(name: str, made: Profiles, names: np.ndarray, of: str, apart: bool)
         f"chance {chance:.3g}",
         f"{several(int(scored.sum()), 'mean profile')} of {several(len(np.unique(kept.mechanism)), 'mechanism')}, of "
         f"{of}; the nearest of another {who}, by cosine",
-        left_out=left_out + [several(int((~scored).sum()), "profile without such a neighbour")] * bool((~scored).any()),
+        left_out=[several(int((~scored).sum()), "profile without such a neighbour")] * bool((~scored).any()) + left_out,
     )
     return Score(name, float(value), True, int(kept.cells.sum()), note)
 
 
 def _map(made: Profiles, names: np.ndarray, of: str) -> Score:
     kept, _, lost = _without_lonely(made, apart=False)
-    left_out = [listed([f"{names[code]} (one compound)" for code in lost], 12)] * bool(len(lost))
+    left_out = [f"{names[code]} (one compound)" for code in lost]
     found = average_precision(
         kept.values, Rule([kept.mechanism], [kept.compound], [], [kept.mechanism])
     ) if len(np.unique(kept.mechanism)) > 1 else None  # fmt: skip

@@ -207,7 +207,7 @@ def _strata(
     group, experiment = held.group[rows], held.experiment
     condition = held.condition or Column("condition", np.zeros(len(held.cells), np.int8), ("all cells",))
     strata, n, left_out = [], 0, []
-    for code in np.unique(condition.codes[rows]):
+    for code in np.unique(condition.codes[rows][~held.unlabelled[rows]]):
         own = condition.codes[rows] == code
         of_cell = experiment.codes[rows[own]]
         mmd = Mmd(inputs[rows[own]], group[own], width)

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cellcohort.cells import Column
 from cellcohort.evaluation.score import Held, Score, bootstrap_interval, noted, one_per_group
-from cellcohort.messages import listed, several
+from cellcohort.messages import several
 
 Folds = list[tuple[np.ndarray, np.ndarray]]
 NEIGHBOURS = 15
@@ -102,7 +102,8 @@ def condition_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     accuracy over the pooled cells, the mean over conditions of the share of cells that are told right,
     with an interval over experiments. So experiments need not hold every condition, or even two of them.
     "rarest" is that share for the condition with the fewest held-out cells of those that are scored.
-    Conditions that cannot be scored are left out and named in the note.
+    Conditions that cannot be scored are left out and named in the note, and so are cells without a condition
+    (``missing="label"``), which are no condition of their own.
 
     Parameters
     ----------
@@ -119,13 +120,16 @@ def condition_scores(inputs: np.ndarray, held: Held) -> list[Score]:
 
 def _condition(inputs: np.ndarray, held: Held, name: str) -> list[Score]:
     condition, across = held.condition, name.endswith("across")
-    if condition is None or np.count_nonzero(condition.counts()) < 2:
+    if condition is None or len(np.unique(condition.codes[~held.unlabelled])) < 2:
         return _no_condition_scores(name, "needs two conditions")
     if across and (reason := _alone(held)):
         return _no_condition_scores(name, reason)
     classify: Classifier = linear if name.startswith("probe") else nearest
     folds, left_out = _across(held, condition) if across else _within(held, condition)
-    nested = _holds_one_each(held.experiment.codes, condition.codes)
+    labelled = ~held.unlabelled
+    nested = _holds_one_each(held.experiment.codes[labelled], condition.codes[labelled])
+    if n := int((~labelled).sum()):
+        left_out = [f"{several(n, 'cell')} without a condition", *left_out]
     if not folds:
         needs = "two conditions that two experiments have" if across else "an experiment that holds two conditions"
         confounded = "confounded: no experiment holds two conditions" if nested else ""
@@ -193,7 +197,7 @@ def _pooled(inputs: np.ndarray, held: Held, codes: np.ndarray, folds: Folds, cla
 def _across(held: Held, condition: Column) -> tuple[Folds, list[str]]:
     """Each experiment in turn against all others, and the conditions that cannot be scored so."""
     codes, experiment = condition.codes, held.experiment.codes
-    there = np.flatnonzero(condition.counts())
+    there = np.unique(codes[~held.unlabelled])
     scored, left_out = [], []
     for code in there:
         fit, rest = (np.unique(experiment[(codes == code) & part]) for part in (held.training, ~held.training))
@@ -224,10 +228,10 @@ def _within(held: Held, condition: Column) -> tuple[Folds, list[str]]:
         fit, rest = np.flatnonzero(held.training & own), np.flatnonzero(~held.training & own)
         folded = not len(fit)
         here = _folds(rest, codes, held.group) if folded else [(fit, rest)]
-        scored = {int(c) for one, other in here for c in np.intersect1d(codes[one], codes[other])}
-        present = np.unique(codes[own])
+        present = np.unique(codes[own & ~held.unlabelled])
+        scored = {int(c) for one, other in here for c in np.intersect1d(codes[one], codes[other])} & set(present)
         if len(present) < 2:
-            left_out.append(f"{label} (one condition)")
+            left_out.append(f"{label} ({'one' if len(present) else 'no'} condition)")
         elif len(scored) < 2:
             left_out.append(f"{label} (fewer than two conditions on both sides of the split)")
         else:
@@ -236,7 +240,7 @@ def _within(held: Held, condition: Column) -> tuple[Folds, list[str]]:
             for lost in set(present.tolist()) - scored:
                 side = "one group" if folded else "no held-out cells" if lost in codes[fit] else "no training cells"
                 left_out.append(f"{condition.labels[lost]} of {label} ({side})")
-    return folds, [listed(left_out, 12)] if left_out else []
+    return folds, left_out
 
 
 def _holds_one_each(experiment: np.ndarray, condition: np.ndarray) -> bool:
@@ -329,7 +333,7 @@ def experiment_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     present = np.unique(told.truth)
     value = recall_score(told.truth, told.answer, labels=present, average="macro", zero_division=0)
     lost = np.setdiff1d(np.unique(codes), present)
-    left_out = [listed([f"{experiment.labels[i]} (in one part of the split only)" for i in lost])] if len(lost) else []
+    left_out = [f"{experiment.labels[i]} (in one part of the split only)" for i in lost]
     note = noted(told.chance(present), left_out=left_out)
     return [Score(name, float(value), False, len(told.truth), note)]
 

@@ -184,7 +184,9 @@ def replicate_scores(inputs: np.ndarray, held: Held, replicates: Replicates, mos
         return [Score(name, np.nan, True, 0, f"the table has no {joined(lacking)}")]
     if all_alike(inputs):
         return [Score(name, np.nan, True, 0, ALIKE)]
-    rest, fit = np.flatnonzero(~held.training)[: most // 2], np.flatnonzero(held.training)
+    labels = names_of([replicates.pos_sameby, replicates.neg_diffby])
+    labelled = ~np.any([held.cells.unlabelled(column) for column in labels], axis=0)
+    rest, fit = np.flatnonzero(~held.training & labelled)[: most // 2], np.flatnonzero(held.training & labelled)
     rows = np.concatenate([rest, fit[: most - len(rest)]])
     rule = _rule(held, replicates, rows)
     found = average_precision(inputs[rows], rule)
@@ -200,14 +202,16 @@ def replicate_scores(inputs: np.ndarray, held: Held, replicates: Replicates, mos
     np.add.at(sums, (experiment, label), found.value[scored])
     np.add.at(totals, (experiment, label), 1)
     low, high = bootstrap_interval(sums, totals)
-    lost = len(rest) - len(scored)
+    lost, bare = len(rest) - len(scored), int((~labelled & ~held.training).sum())
+    left_out = [f"{several(lost, 'cell')} without a replicate"] * bool(lost)
+    left_out += [f"{several(bare, 'cell')} without a label"] * bool(bare)
     note = noted(
         f"chance {chance:.3g}",
         f"mean over {several(int(label.max()) + 1, 'label')} of {joined(names_of([replicates.pos_sameby]))}, of "
         "held-out cells ranking cells of both parts",
         words,
         *_confounded(held, rows[scored], rows, replicates),
-        left_out=[f"{several(lost, 'cell')} without a replicate"] if lost else [],
+        left_out=left_out,
     )
     return [Score(name, value, True, len(scored), note, low, high)]
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from cellcohort.cells import CellTable, Column
+from cellcohort.messages import listed
 
 COPY_GROUPS = ("lineage", "track")  # columns whose cells are near-copies of each other
 FEWEST_GROUPS = 10  # groups of an experiment, for one cell of each to stand for the experiment
@@ -73,6 +74,13 @@ class Held:
     def condition(self) -> Column | None:
         """The conditions, if the table has any."""
         return self.cells.column("condition") if self.cells.has("condition") else None
+
+    @cached_property
+    def unlabelled(self) -> np.ndarray:
+        """Which cells have no condition, though the table has conditions; bool (n_cells,)."""
+        if not self.cells.has("condition"):
+            return np.zeros(len(self.cells), bool)
+        return self.cells.unlabelled("condition")
 
     @cached_property
     def group(self) -> np.ndarray:
@@ -146,6 +154,6 @@ def bootstrap_interval(values: np.ndarray, weights: np.ndarray) -> tuple[float, 
 
 
 def noted(*parts: str, left_out: Sequence[str] = ()) -> str:
-    """Return the parts of a note that are not empty, and what was left out."""
+    """Return the parts of a note that are not empty, and what was left out: of more than six, the first three."""
     said = [part for part in parts if part]
-    return "; ".join([*said, f"left out: {', '.join(left_out)}"] if left_out else said)
+    return "; ".join([*said, f"left out: {listed(left_out, 3 if len(left_out) > 6 else 6)}"] if left_out else said)
