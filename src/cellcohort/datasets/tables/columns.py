@@ -225,7 +225,11 @@ def from_file(frame: pd.DataFrame, rows: np.ndarray, file: str | None) -> pd.Dat
     """
     if "source_row" in frame:
         return frame
-    path = {} if file is None else {"source_file": pd.Categorical.from_codes(np.zeros(len(frame), np.int8), [file])}
+    path = (
+        {}
+        if file is None
+        else {"source_file": pd.Categorical.from_codes(np.zeros(len(frame), np.int8), pd.Index([file]))}
+    )
     return frame.drop(columns="source_file", errors="ignore").assign(**path, source_row=rows)
 
 
