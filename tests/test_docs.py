@@ -18,11 +18,20 @@ from cellcohort.sampling.baselines.base import module_of
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ("data", "choosing", "data/tracks", "data/timelapse", "data/anndata", "data/profiles")
 SAID = {
+    "loop_accelerate": "epoch 1: 10 batches in this process",
+    "loop_sentence_transformers": "labels: [(0, 20), (1, 20), (2, 20)]",
+    "loop_stateful_loader": "the rest follows: True",
+    "loop_transformers": "the resumed run draws the batches of the second epoch: True",
     "moving_metric_learning": "cellcohort: Counter({" + ", ".join(["'compound_N': 4"] * 8) + "})",
     "moving_sentence_transformers": "most of one text in any batch: 1",
     "moving_viscy": "'infected': 33",
     "moving_weighted_random": "cellcohort: [16, 16, 16, 16, 16, 16, 16, 16]",
     "moving_annbatch": "'DMSO': 32, 'drug': 32",
+}
+LOOPS = {  # of a group of dependencies that is not installed by default
+    "loop_accelerate": "accelerate",
+    "loop_sentence_transformers": "sentence_transformers",
+    "loop_transformers": "transformers",
 }
 SMALL = {
     "table_to_decision": {"FOUNDERS": "40", "EPOCHS": "1", "BATCHES": "6", "SCORED": "300", "SEEDS": "1"},
@@ -36,6 +45,8 @@ def test_an_example_runs(
     example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if example in LOOPS:
+        pytest.importorskip(LOOPS[example])
     if example == "moving_viscy":  # the module alone: the package is slow to load, and changes how iohub reads images
         spec = find_spec("viscy_data")
         assert spec is not None

@@ -102,6 +102,7 @@ class BatchSampler:
     """
 
     reads_chunks = False
+    drop_last = True  # every batch is full; accelerate, which asks for it, then repeats none to even out ranks
 
     def __init__(
         self,
@@ -246,6 +247,11 @@ class BatchSampler:
     @property
     def sampler(self) -> BatchSampler:
         """The sampler itself: where Lightning looks for :meth:`set_epoch`."""
+        return self
+
+    @property
+    def batch_sampler(self) -> BatchSampler:
+        """The sampler itself: where the Trainer of transformers looks for :meth:`set_epoch`."""
         return self
 
     def __repr__(self) -> str:
