@@ -120,7 +120,7 @@ def test_an_entry_that_the_plate_does_not_bear_out_is_refused(
         ),
         (
             lambda rows: rows.assign(parent_track_id=rows["parent_track_id"].where(rows["track_id"] != 2, 1)),
-            ["2 tracks beginning before the mother ends, such as track 2"],
+            ["their mother still is: 8 rows of 42 in 2 tracks, such as track 2", "parent_track_id is 1", "Is 0 meant"],
         ),
         (lambda rows: rows.iloc[:0], ["tracks of one have no rows"]),
         (lambda rows: rows.assign(track_id=rows["track_id"] - 2), ["track_id of one", "8 of 42 rows, such as -1"]),
@@ -137,7 +137,7 @@ def test_tracks_that_the_images_do_not_bear_out_are_refused_with_counts(
 ) -> None:
     spoil(folder, change)
     with pytest.raises(ValueError) as error:
-        load(folder, entry("one"))
+        load(folder, entry("one"), faulty_cells="error")
     for words in said:
         assert words in str(error.value)
 
@@ -184,7 +184,8 @@ def test_one_bare_plate_needs_its_entry_and_takes_its_files_from_beside_it(folde
         ({"patch": (1, 12.5, 16)}, r"patch=\[1, 12.5, 16\] must be.*integers"),
         ({"border": "mirror"}, "clamp or drop"),
         ({"border": "drop", "patch": (1, 40, 48)}, "leaves no cell"),
-        ({"normalise": "batch"}, "position, plate, none"),
+        ({"faulty_cells": "keep"}, "drop or error"),
+        ({"normalise": "batch"}, "frame, position, plate, none"),
         ({"positive": "neighbour"}, "lineage, columns, self"),
         ({"positive": "columns"}, "list columns with"),
         ({"positive_columns": ["well"]}, "none without"),

@@ -12,10 +12,11 @@ import numpy as np
 from cellcohort.augment import made
 from cellcohort.cells import CellTable
 from cellcohort.datasets.images.collection import Experiment, read_collection
+from cellcohort.datasets.images.faulty_cells import FaultyCells
 from cellcohort.datasets.images.index import BlankFrames, Border, Index, make_index
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.datasets.images.positives import Lineages, Positive, anchor_rows, check_positive
-from cellcohort.datasets.images.scaling import Normalise, scaling
+from cellcohort.datasets.images.scaling import Normalise, NormaliseBy, Statistics, scaling
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells, Views
 from cellcohort.messages import whole_number
@@ -24,6 +25,7 @@ __all__ = ["PatchOptions", "Timelapse", "load_cells", "load_timelapse"]
 
 PATCH = (1, 64, 64)
 TAU_HOURS = (0.5, 6.0)
+MADE_WITH = ("normalise", "normalise_by", "statistics", "border")  # options that change the pixels of patches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +42,18 @@ class PatchOptions:
         Whether cells are left out that lie in frames without an image (all zero, saturated, a copy of the frame
         before) or on padding of zeros. A warning gives the positions, channels, frames and the number of cells. Such
         frames are never part of the brightness that `normalise` measures.
-    normalise : {"position", "plate", "none"}
-        Over what the pixels of a channel are brought to mean 0 and standard deviation 1.
+    faulty_cells : {"drop", "error"}
+        Whether cells whose centre lies outside the image, and frames of a track in which its mother is still there,
+        are left out, with a warning that gives their number and an example, or refused. Where they are more than half
+        of an experiment, they are always refused.
+    normalise : {"frame", "position", "plate", "none"}
+        Over what the pixels of a channel are brought to one brightness and contrast.
+    normalise_by : {"mean", "median", "percentiles"}
+        To mean 0 and standard deviation 1; to median 0 and interquartile range 1; or the 5th percentile to 0 and the
+        95th to 1.
+    statistics : {"measured", "stored", "auto"}
+        Measured from the images; those that ``viscy preprocess`` stored with the plate; or those where they are
+        stored. Stored ones include frames without an image. A line tells which are used.
     tau_hours : (float, float)
         Least and greatest time from anchor to positive, in hours, both inclusive.
     tau_decay_hours : float
@@ -62,7 +74,10 @@ class PatchOptions:
     patch: Sequence[int] = PATCH
     border: Border = "clamp"
     blank_frames: BlankFrames = "drop"
+    faulty_cells: FaultyCells = "drop"
     normalise: Normalise = "position"
+    normalise_by: NormaliseBy = "mean"
+    statistics: Statistics = "measured"
     tau_hours: Sequence[float] = TAU_HOURS
     tau_decay_hours: float = 2.0
     positive: Positive = "lineage"
@@ -75,9 +90,10 @@ class PatchOptions:
         index = self._index(experiments, cache)
         cells = _cells(index)
         if rule := chosen(pairs):
-            return LabelledCells(cells, Patches.whole, rule)
+            return LabelledCells(cells, Patches.whole, rule, index.remarks)
         rows = anchor_rows(cells, self.positive, self.positive_columns, self._lineages(index))
-        labelled = LabelledCells(cells if len(rows) == len(cells) else cells.take(rows), Patches.whole)
+        some = cells if len(rows) == len(cells) else cells.take(rows)
+        labelled = LabelledCells(some, Patches.whole, remarks=index.remarks)
         labelled.positive_columns = self.positive_columns
         return labelled
 
@@ -101,20 +117,20 @@ class PatchOptions:
             index.fields,
             index.place,
             self.patch,
-            scaling(index, self.normalise, cache),
+            scaling(index, self.normalise, cache, self.normalise_by, self.statistics),
             self._lineages(index),
             self.positive,
             self.positive_columns,
             views,
             self.cache_megabytes * 2**20,
             self.seed,
-            made_with={"normalise": self.normalise, "border": self.border},
+            made_with={name: getattr(self, name) for name in MADE_WITH},
             pair_rule=rule,
         )
 
     def _index(self, experiments: Sequence[Experiment], cache: str | Path) -> Index:
         check_positive(self.positive, self.tau_hours, self.tau_decay_hours, self.positive_columns)
-        return make_index(experiments, self.patch, self.border, cache, self.blank_frames)
+        return make_index(experiments, self.patch, self.border, cache, self.blank_frames, self.faulty_cells)
 
     def _lineages(self, index: Index) -> Lineages:
         track = index.frame["track"].cat.codes.to_numpy().astype(np.int64)
@@ -150,9 +166,9 @@ class Timelapse(PatchOptions):
     cache : str or Path
         Directory of the index and of the brightness of every position, which are made again when
         the collection, its files or the options change.
-    patch, border, blank_frames, normalise, tau_hours, tau_decay_hours, positive, positive_columns, augment
+    patch, border, blank_frames, faulty_cells, normalise, normalise_by, statistics, tau_hours, tau_decay_hours
         As for :class:`PatchOptions`.
-    cache_megabytes, seed
+    positive, positive_columns, augment, cache_megabytes, seed
         As for :class:`PatchOptions`.
     """
 

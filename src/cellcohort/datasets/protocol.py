@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -21,6 +21,14 @@ class Views(Protocol):
 
     def __call__(self, inputs: Tensor, key: tuple[int, ...]) -> Tensor:
         """Augmented inputs (batch, *shape), a function of the arguments alone."""
+
+
+class Remark(NamedTuple):
+    """Something that a source found out about its cells, which a preview reports."""
+
+    problem: str
+    change: str  # what to do about it
+    typed: str = ""  # what to add to the command line for it
 
 
 class Paired:
@@ -66,11 +74,14 @@ class LabelledCells(Paired):
         Column (or columns, jointly) of `cells` whose groups :func:`cellcohort.datasets.split.split` never cuts in two.
     pair_rule : PairRule, optional
         Which of the cells may be pairs; without, pairs are those of the source.
+    remarks : sequence of Remark
+        What a preview reports of the source.
     """
 
     cells: CellTable
     whole: Name = "track"
     pair_rule: PairRule | None = None
+    remarks: Sequence[Remark] = ()
 
     def __len__(self) -> int:
         return len(self.cells)

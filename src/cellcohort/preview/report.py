@@ -28,6 +28,7 @@ from cellcohort.preview.checks.positives import (
     positives_elsewhere,
     without_partners,
 )
+from cellcohort.preview.checks.remarks import remarks
 from cellcohort.preview.checks.row_reads import costly, row_lines
 from cellcohort.preview.describe import asked_lines, has_axis, table_line
 from cellcohort.preview.survey import Survey
@@ -39,7 +40,8 @@ from cellcohort.sampling.protocol import Sampler, in_chunks
 
 # the more it changes about a training, the earlier
 CHECKS: tuple[Callable[[Survey], Iterator[Finding]], ...] = (
-    *(confounded, idle_axes, copies, costly, wasteful, positives_elsewhere, without_partners, negatives_that_are_pairs),
+    *(remarks, confounded, idle_axes, copies, costly, wasteful),
+    *(positives_elsewhere, without_partners, negatives_that_are_pairs),
     *(shortfalls, time_windows, drift),
     *(repeats, same_tracks, absent_conditions, low_coverage, overdrawn, ranks),
 )

@@ -153,7 +153,7 @@ def test_one_channel_that_is_blank_is_named(folder: Path) -> None:
     assert np.isfinite(data._scale.numpy()).all()
     with pytest.warns(UserWarning, match="are kept"):
         kept = load(folder, blank_frames="keep", normalise="plate")
-    assert kept._scale.numpy()[:, :, 1].ravel() == pytest.approx([1000, 1000, 100, 100], rel=0.02)
+    assert kept._scale.numpy()[:, :, 0, 1].ravel() == pytest.approx([1000, 1000, 100, 100], rel=0.02)
 
 
 def test_cells_on_padding_are_left_out_and_the_others_kept(folder: Path) -> None:

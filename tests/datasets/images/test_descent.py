@@ -24,3 +24,17 @@ def test_the_nearest_ancestor_is_found_over_any_number_of_tracks_that_are_gone(t
     mother = np.array([-1, 0, 1, 2, 3, -1, 5])
     found = mothers_among(mother, np.array([*there, 6]))
     assert [found[track] for track in there] == [-1, *there[:-1]] and found[6] == -1
+
+
+def test_frames_in_which_the_mother_is_still_there_are_told_and_no_track_is_its_own_ancestor() -> None:
+    """Track 1 divides at frame 4 into 2, seen from frame 2, and 3; 4 and 5 are each other's mothers, and 6 is of 7."""
+    lives = {1: (range(4), -1), 2: (range(2, 6), 1), 3: (range(4, 6), 1), 4: (range(3), 5), 5: (range(1, 3), 4)}
+    lives |= {6: (range(2), 7), 7: (range(3), -1)}
+    rows = pd.DataFrame(
+        [(track, t, mother) for track, (frames, mother) in lives.items() for t in frames],
+        columns=["track_id", "t", "parent_track_id"],
+    )
+    found = descent(rows.assign(_field=0, position="A/1/0"))
+    assert found["overlap"].tolist() == [-1, 3, -1, 2, 2, 1, -1]
+    assert found["mother"].tolist() == [-1, 0, 0, -1, 3, -1, -1]
+    assert found["lineage"].tolist() == [0, 0, 0, 3, 3, 5, 6]

@@ -21,12 +21,14 @@ def descent(rows: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         One row per track, in the order of `rows`: "_field", "track_id", "first" and "n" (its rows),
         "mother" (number of the track it came from, -1 for none), "lineage" (the same number for all
-        that descend from one track). Daughters of a mother that has no row are a family too.
+        that descend from one track), "overlap" (the last frame in which its mother is still there, -1 where it begins
+        later). Daughters of a mother that has no row are a family too. A track that begins no later than its mother
+        has none, so that none is its own ancestor; all of it overlaps.
 
     Raises
     ------
     ValueError
-        A track has two mothers, or begins before its mother ends (so that none is its own ancestor).
+        A track has two mothers.
     """
     key = rows[["_field", "track_id"]].to_numpy()
     starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]).any(axis=1)])
@@ -46,19 +48,16 @@ def descent(rows: pd.DataFrame) -> pd.DataFrame:
     mother = np.where(tracks["parent_track_id"] < 0, -1, of.get_indexer(wanted))
     mother = np.where(mother == np.arange(len(tracks)), -1, mother)  # a track named as its own mother has none
     begin, end = rows["t"].to_numpy()[starts], rows["t"].to_numpy()[stops - 1]
-    early = np.flatnonzero((mother >= 0) & (begin <= end[mother]))
-    if len(early):
-        example = tracks.iloc[early[0]]
-        raise ValueError(
-            f"{several(len(early), 'track')} beginning before the mother ends, such as track {example['track_id']}, "
-            f"whose parent_track_id is {example['parent_track_id']}; is 0 meant for none? Leave it empty there."
-        )
-    orphan = (mother < 0) & (tracks["parent_track_id"] >= 0).to_numpy()
+    early = (mother >= 0) & (begin <= end[mother])
+    unborn = early & (begin <= begin[mother])
+    overlap = np.where(early, np.where(unborn, end, end[mother]), -1)
+    mother = np.where(unborn, -1, mother)
+    orphan = (mother < 0) & ~unborn & (tracks["parent_track_id"] >= 0).to_numpy()
     family = np.arange(len(tracks))
     if orphan.any():  # sisters whose mother has no row share the first of them
         families = tracks[orphan].groupby(["_field", "parent_track_id"], sort=False)["first"].transform("idxmin")
         family[orphan] = families.to_numpy()
-    return tracks.assign(mother=mother, lineage=family[_roots(mother)])
+    return tracks.assign(mother=mother, lineage=family[_roots(mother)], overlap=overlap)
 
 
 def mothers_among(mother: np.ndarray, there: np.ndarray) -> np.ndarray:

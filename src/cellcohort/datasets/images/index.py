@@ -19,9 +19,11 @@ from cellcohort.datasets.images.blank_frames import blank_frames as find_blank_f
 from cellcohort.datasets.images.collection import Experiment
 from cellcohort.datasets.images.coordinates import warn_of_units
 from cellcohort.datasets.images.descent import descent, mothers_among
+from cellcohort.datasets.images.faulty_cells import OVERLAP, FaultyCells, faulty_cells
 from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.plates import Field, fields_of, stamp
 from cellcohort.datasets.images.tracks import read_tracks
+from cellcohort.datasets.protocol import Remark
 from cellcohort.datasets.tables.columns import set_aside
 from cellcohort.datasets.tables.times import Times, check_own_hours
 from cellcohort.files import fingerprint
@@ -31,7 +33,13 @@ Border = Literal["clamp", "drop"]
 BlankFrames = Literal["drop", "keep"]
 CORNER = ("_z0", "_y0", "_x0")
 PLACE = ("_field", "t", *CORNER)
-SOURCES = ("index", "tracks", "descent", "coordinates")  # modules whose code decides what is in the index
+SOURCES = (
+    "index",
+    "tracks",
+    "descent",
+    "coordinates",
+    "faulty_cells",
+)  # modules whose code decides what is in the index
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,8 @@ class Index:
     fields : list of Field
     faults : pandas.DataFrame
         Frames without an image, see :func:`~cellcohort.datasets.images.blank_frames.blank_frames`.
+    remarks : list of Remark
+        What a preview reports.
     """
 
     frame: pd.DataFrame
@@ -59,6 +69,7 @@ class Index:
     mother: np.ndarray
     fields: list[Field]
     faults: pd.DataFrame
+    remarks: list[Remark]
 
 
 def make_index(
@@ -67,6 +78,7 @@ def make_index(
     border: Border,
     cache: str | Path,
     blank_frames: BlankFrames = "drop",
+    faulty: FaultyCells = "drop",
 ) -> Index:
     """Return the index of a collection, read from `cache` where its inputs have not changed since it was built.
 
@@ -83,6 +95,9 @@ def make_index(
     blank_frames : {"drop", "keep"}
         What happens to cells in frames without an image, or whose patch reaches into padding: they are left out
         or kept. A warning gives the positions, channels, frames and the number of cells.
+    faulty : {"drop", "error"}
+        What happens to cells whose centre lies outside the image, and to those whose mother is still there: they are
+        left out, and a warning gives their number and an example; or refused, as more than half always are.
 
     Returns
     -------
@@ -111,6 +126,10 @@ def make_index(
     _check_fit(fields, patch)
     file = Path(cache) / f"index-{_fingerprint(experiments, fields, patch)}.parquet"
     frame = cached_table(file, lambda: _build(experiments, of_each, patch)).to_pandas()
+    mother = np.full(len(frame["track"].cat.categories), -1, np.int32)
+    mother[frame["track"].cat.codes] = frame["_mother"]
+    bad, remarks = faulty_cells(frame, frame["_field"].to_numpy(), experiments, of_each, faulty)
+    frame = frame[~bad].reset_index(drop=True)
     place = frame[list(PLACE)].to_numpy(np.int32)
     _warn_of_tracks(frame, place, experiments, of_each)
     faults = find_blank_frames(fields, _used(place), cache)
@@ -125,13 +144,11 @@ def make_index(
         )
     if len(faults):
         keep &= ~_blank(faults, fields, place, patch, blank_frames)
-    mother = np.full(len(frame["track"].cat.categories), -1, np.int32)
-    mother[frame["track"].cat.codes] = frame["_mother"]
-    frame = frame[keep].reset_index(drop=True).drop(columns=["_field", "_mother", "_inside", *CORNER])
+    frame = frame[keep].reset_index(drop=True).drop(columns=["_field", "_mother", "_inside", "_fault", *CORNER])
     left = np.unique(frame["track"].cat.codes)
     nearest = np.full_like(mother, -1)
     nearest[left] = mothers_among(mother, left)[left]
-    return Index(frame, place[keep], nearest, fields, faults)
+    return Index(frame, place[keep], nearest, fields, faults, remarks)
 
 
 def _used(place: np.ndarray) -> np.ndarray:
@@ -191,6 +208,7 @@ def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
         families.append(found["lineage"].to_numpy() + first_track)
         mothers.append(np.where(found["mother"] < 0, -1, found["mother"] + first_track))
         of = np.repeat(np.arange(len(found)), found["n"])
+        rows.loc[(rows["_fault"] == 0) & (rows["t"] <= found["overlap"].to_numpy()[of]), "_fault"] = OVERLAP
         labels = {
             "experiment": [field.experiment for field in fields],
             "condition": [field.condition for field in fields],

@@ -40,8 +40,9 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         Field, frame, and first slice, line and column of every patch, which is inside its image.
     patch : (int, int, int)
         Slices, lines and columns of a patch.
-    scale : numpy.ndarray of float32, shape (2, n_fields, n_channels)
-        What is subtracted from the pixels of each field and channel, and what they are divided by.
+    scale : numpy.ndarray of float32, shape (2, n_fields, n_frames, n_channels)
+        What is subtracted from the pixels of each field, frame and channel, and what they are divided by. The last
+        frame stands for all further ones.
     lineages : Lineages, optional
         The positives by lineage; needed for ``positive="lineage"``, which leaves cells without one out of `cells`.
     positive_columns : sequence of str
@@ -95,7 +96,7 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         self.pair_rule = chosen(pair_rule)
         if self.pair_rule is not None:
             positive, positive_columns = "self", ()
-        self.shape = (scale.shape[2], *(int(n) for n in patch))
+        self.shape = (scale.shape[3], *(int(n) for n in patch))
         self.positive, self.views, self.seed = positive, views, seed
         self.made_with = dict(made_with or {})
         self.chunks = Chunks(fields, cache_bytes)
@@ -239,8 +240,10 @@ class Patches(Paired, Dataset[dict[str, Any]]):
 
     def _patches(self, rows: np.ndarray) -> np.ndarray:
         """Return the scaled patches of some rows of the whole table."""
-        pixels = gather(self.chunks, self._place.numpy()[rows], self.shape)
-        centre, spread = self._scale.numpy()[:, self._place.numpy()[rows, 0], :, None, None, None]
+        place, scale = self._place.numpy()[rows], self._scale.numpy()
+        pixels = gather(self.chunks, place, self.shape)
+        frame = np.minimum(place[:, 1], scale.shape[2] - 1)
+        centre, spread = scale[:, place[:, 0], frame, :, None, None, None]
         pixels -= centre
         pixels /= spread
         return pixels

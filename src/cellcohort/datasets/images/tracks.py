@@ -10,6 +10,7 @@ import pandas as pd
 
 from cellcohort.datasets.images.collection import Experiment
 from cellcohort.datasets.images.coordinates import in_pixels
+from cellcohort.datasets.images.faulty_cells import OUTSIDE, outside
 from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.tables.read import read_table
 from cellcohort.messages import listed, several
@@ -31,14 +32,15 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
     pandas.DataFrame
         The columns of the files, with "_field" (int32, index into `fields`), "track_id" and
         "parent_track_id" (int64; -1 where a track has no mother), "t" (int32), "y", "x" and "z"
-        (float64; the middle slice where the files have no z). Of images with one frame, "t" is 0 and each row is a
-        track of its own where the files do not have these columns.
+        (float64; the middle slice where the files have no z), "_fault" (int8, see
+        :mod:`~cellcohort.datasets.images.faulty_cells`) of centres outside the image. Of images with one frame, "t" is
+        0 and each row is a track of its own where the files do not have these columns.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        A file or column is not there; rows are of a position that has no image, have no centroid, lie
-        outside their image, or are there twice.
+        A file or column is not there; rows are of a position that has no image, have no centroid, are of a frame
+        that the image lacks, or are there twice.
     """
     snapshots = all(field.shape[0] == 1 for field in fields)
     needed = SNAPSHOT if snapshots else NEEDED
@@ -62,13 +64,11 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
     if experiment.coordinates == "micrometer":
         place = in_pixels(place, field, fields)
     place.setdefault("z", (shape[:, 2] - 1) // 2 * 1.0)
-    inside = {"t": (whole["t"] >= 0) & (whole["t"] < shape[:, 0])}
-    for i, axis in enumerate("zyx", start=2):  # a pixel reaches half a pixel around its centre
-        inside[axis] = (place[axis] >= -0.5) & (place[axis] < shape[:, i] - 0.5)
-    if not all(good.all() for good in inside.values()):
-        raise _outside(table.assign(**place), inside, shape, experiment, _advice(table, field, fields, experiment))
+    if (late := (whole["t"] < 0) | (whole["t"] >= shape[:, 0])).any():
+        raise _beyond(table, late, shape, experiment)
+    fault = np.any(list(outside(place, shape).values()), axis=0) * np.int8(OUTSIDE)
     read = {"_field": field, "parent_track_id": parent, **place}
-    read |= {"track_id": whole["track_id"], "t": whole["t"].astype(np.int32)}
+    read |= {"track_id": whole["track_id"], "t": whole["t"].astype(np.int32), "_fault": fault}
     rows = np.lexsort((whole["t"], whole["track_id"], field))
     table = table.assign(**read).iloc[rows].reset_index(drop=True)
     _check_once(table, experiment)
@@ -170,35 +170,13 @@ def _parents(table: pd.DataFrame, track: np.ndarray, field: np.ndarray, experime
     return np.where((parent == 0) & ~np.isin(field, field[track == 0]), -1, parent)
 
 
-def _outside(
-    table: pd.DataFrame, inside: dict[str, np.ndarray], shape: np.ndarray, experiment: Experiment, advice: str
-) -> ValueError:
-    outside = {axis: ~good for axis, good in inside.items() if not good.all()}
-    row = int(np.argmax(np.any(list(outside.values()), axis=0)))
-    counts = ", ".join(f"{axis} in {int(bad.sum())}" for axis, bad in outside.items())
-    where = ", ".join(f"{axis}={table[axis].iloc[row]}" for axis in "tzyx")
-    size = dict(zip("tczyx", shape[row].tolist(), strict=True))
+def _beyond(table: pd.DataFrame, late: np.ndarray, shape: np.ndarray, experiment: Experiment) -> ValueError:
+    row = int(np.argmax(late))
     return ValueError(
-        f"tracks of {experiment.name} lie outside their image: {counts} of {len(table)} rows, such as track "
-        f"{table['track_id'].iloc[row]} of {table['position'].iloc[row]} with {where}, where the image has {size}. "
-        f"{advice}"
+        f"tracks of {experiment.name} lie outside their movie: t in {int(late.sum())} of {len(table)} rows, such as "
+        f"track {table['track_id'].iloc[row]} of {table['position'].iloc[row]} with t={table['t'].iloc[row]}, where "
+        f"the image has {shape[row, 0]} frames. Give t in stored frames from 0."
     )
-
-
-def _advice(table: pd.DataFrame, field: np.ndarray, fields: Sequence[Field], experiment: Experiment) -> str:
-    """Return what to do about rows that lie outside their image."""
-    size = fields[0].pixel_size[1]
-    if experiment.coordinates == "micrometer":
-        return f"They were read as micrometers, at a pixel size of {size:.4g}; for pixels, set coordinates: pixel."
-    if all(f.pixel_size[1] > 0 and f.pixel_size[2] > 0 for f in fields):
-        found = in_pixels({axis: _place(table, axis, experiment) for axis in "yx"}, field, fields)
-        shape = np.array([f.shape for f in fields])[field]
-        if all((found[axis] < shape[:, i]).all() for axis, i in (("y", 3), ("x", 4))):
-            return (
-                f"As micrometers, at the plate's pixel size of {size:.4g}, they would lie inside: if they are, set "
-                "coordinates: micrometer for this experiment in the collection."
-            )
-    return "Give t in stored frames from 0 and the others in pixels."
 
 
 def _check_once(table: pd.DataFrame, experiment: Experiment) -> None:
