@@ -122,11 +122,11 @@ def _check_options(normalise: str, normalise_by: str, statistics: str) -> None:
 def _units(index: Index, normalise: Normalise) -> dict[Unit, dict[int, Boxes]]:
     """Return what each pair of numbers is measured of."""
     units = dict[Unit, dict[int, Boxes]]()
-    first = dict[str, int]()
+    first = dict[tuple[str, str], int]()  # field of each plate and channel
     for number, field in enumerate(index.fields):
         used = np.unique(index.place[index.place[:, 0] == number, 1]).tolist()
-        plate = first.setdefault(field.experiment, number)
-        for channel in range(len(field.channels)):
+        for channel, name in enumerate(field.channel_names):
+            plate = first.setdefault((field.experiment, name), number)
             here = (index.faults["field"] == number) & (index.faults["channel"] == channel)
             boxes = {t: tuple(box) for t, *box in index.faults.loc[here, ["t", *BOX]].to_numpy().tolist()}
             blank = {t for t, box in boxes.items() if not any(box)}
