@@ -14,6 +14,7 @@ from iohub.ngff.models import TransformationMeta
 
 SHAPE = (8, 2, 1, 40, 48)
 CHANNELS = ("Phase", "Marker")
+STORED = {"one": ("Phase", "Marker"), "two": ("GFP",), "three": ("DAPI", "GFP", "Phase")}  # of three plates
 
 
 def pixels(salt: int, shape: Sequence[int] = SHAPE) -> np.ndarray:
@@ -96,3 +97,20 @@ def two_plates(folder: Path) -> Path:
     tracks_of(positions, small, 1).to_parquet(folder / "one.parquet")
     tracks_of(positions, large, 2).to_csv(folder / "two.csv", index=False)
     return write_collection(folder, entry("one"), entry("two", tracks="two.csv", interval_minutes=60, start_hours=0.0))
+
+
+def three_plates(folder: Path) -> Path:
+    """A collection of plates of two channels, of one, and of three that are stored together in one chunk."""
+    positions = ("A/1/0", "B/2/0")
+    for number, (name, channels) in enumerate(STORED.items()):
+        shape = (SHAPE[0], len(channels), *SHAPE[2:])
+        chunks = (2, 3, 1, 20, 24) if name == "three" else None
+        write_plate(folder / f"{name}.zarr", dict.fromkeys(positions, shape), "0.5", channels, chunks, 10 * number)
+        tracks_of(positions, seed=number).to_parquet(folder / f"{name}.parquet")
+    organelle = {"marker": "TOMM20", "organelle": "mitochondria"}
+    return write_collection(
+        folder,
+        entry("one", channels={"Phase": "brightfield", "Marker": "viral_sensor"}, labels={"cell_line": "A549"}),
+        entry("two", channels=["GFP"], labels={"marker": "viral_sensor", "cell_line": "Huh7", "dose": "10"}),
+        entry("three", channels={"Phase": "brightfield", "DAPI": None, "GFP": organelle}),
+    )

@@ -154,6 +154,14 @@ class CellTable:
         """Names of all columns of the table."""
         return list(map(str, self._frame.columns))
 
+    @property
+    def in_channels(self) -> bool:
+        """Whether a row is a cell in one of its channels, so that a cell can have several rows at one time.
+
+        Such a table has the columns "channel" and "marker", what the channel shows.
+        """
+        return {"channel", "marker"} <= set(self._frame.columns)
+
     def has(self, name: str) -> bool:
         """Whether `name` is a role ("experiment", "condition", "track") or a column of this table."""
         return name in self._roles or name in self._frame.columns

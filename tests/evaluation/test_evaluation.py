@@ -649,3 +649,51 @@ def test_features_are_standardised_on_the_training_cells_and_many_of_them_reduce
     assert np.allclose(np.abs(alike), np.abs(Features(wide, (300,))(wide[:5])), atol=0.05)  # whatever the units
     many = Features(wide, (300,))
     assert many(noise(7, 300)).shape == (7, 64) and many.note == "64 principal components of the training cells"
+
+
+def in_channels(frame: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+    """Every cell once in each channel of its experiment, one of which is in all; and the row that each was made of."""
+    rows = []
+    for number, channels in enumerate((("Phase", "GFP"), ("Phase", "Cy5"), ("Phase",))):
+        own = np.flatnonzero(frame["experiment"] == EXPERIMENTS[number])
+        rows += [(row, channel) for channel in channels for row in own]
+    of, channel = (np.array(values) for values in zip(*rows, strict=True))
+    made = frame.iloc[of].assign(channel=channel, marker=channel).reset_index(drop=True)
+    order = np.random.default_rng(3).permutation(len(made))
+    return made.iloc[order].reset_index(drop=True), of[order]
+
+
+def test_a_cell_in_two_channels_is_compared_within_each_and_counts_as_one() -> None:
+    """Channels lie far apart; experiments that share a channel are compared in that one alone."""
+    frame = frame_of(60, frames=4)
+    made, of = in_channels(frame)
+    far = 1000.0 * (made["channel"].to_numpy()[:, None] == ["Phase", "GFP", "Cy5"]).astype(float)
+    cells = np.column_stack([noise(len(frame))[of], far])
+    phase = (made["channel"] == "Phase").to_numpy()
+    held = held_of(made)
+    alone = made[phase].drop(columns=["channel", "marker"]).reset_index(drop=True)
+    alone = Held(table(alone), held.training[phase], "track")
+    mixed, wanted = ilisi_scores(cells, held), ilisi_scores(cells[phase], alone)
+    assert value(mixed, "experiment_ilisi") == pytest.approx(value(wanted, "experiment_ilisi"))
+    said = note(mixed, "experiment_ilisi")
+    assert "mean over 1 marker; Phase: 30 cells of each experiment" in said
+    assert "Cy5 (needs two experiments), GFP (needs two experiments)" in said
+    for one, other in zip(mmd_scores(cells, held, 99, 0), mmd_scores(cells[phase], alone, 99, 0), strict=True):
+        assert one.value == pytest.approx(other.value) and one.n == other.n and "GFP of a" not in one.note
+    assert len(np.unique(held.copies)) == frame["track"].nunique()
+
+
+def test_the_next_frame_is_of_the_same_channel_and_so_are_the_pairs_that_it_is_compared_with() -> None:
+    frame = frame_of(20, frames=5)
+    made, of = in_channels(frame)
+    held = held_of(made)
+    following = next_frames(held.cells, np.arange(len(made)))
+    there = following >= 0
+    assert there.sum() == len(made) - made.groupby(["track", "channel"]).ngroups
+    for name in ("channel", "track"):
+        assert (made[name].to_numpy()[there] == made[name].to_numpy()[following[there]]).all()
+    assert np.allclose(made["hours"].to_numpy()[following[there]] - made["hours"].to_numpy()[there], 0.5)
+    steps = noise(len(frame))[of] + 1000.0 * (made["channel"].to_numpy()[:, None] == "Phase")
+    pairs = np.stack([np.flatnonzero(there), following[there]], axis=1)
+    (score,) = smoothness_scores(steps, held.cells, pairs, 0)
+    assert score.value == pytest.approx(1, abs=0.1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,20 @@ import numpy as np
 
 from cellcohort.augment import made
 from cellcohort.cells import CellTable
+from cellcohort.datasets.images.cell_index import read_cell_index, write_cell_index
 from cellcohort.datasets.images.collection import Experiment, read_collection
 from cellcohort.datasets.images.faulty_cells import FaultyCells
-from cellcohort.datasets.images.index import BlankFrames, Border, Index, make_index
+from cellcohort.datasets.images.index import BlankFrames, Border, Channels, Index, images_of, make_index
 from cellcohort.datasets.images.patches import Patches
-from cellcohort.datasets.images.positives import Lineages, Positive, anchor_rows, check_positive
+from cellcohort.datasets.images.positives import (
+    Kin,
+    Lineages,
+    Positive,
+    PositiveChannel,
+    anchor_rows,
+    check_positive,
+    check_positive_channel,
+)
 from cellcohort.datasets.images.scaling import Normalise, NormaliseBy, Statistics, scaling
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells, Views
@@ -36,6 +45,9 @@ class PatchOptions:
     ----------
     patch : (int, int, int)
         Slices, lines and columns around a cell.
+    channels : {"together", "each"}
+        Whether a sample is a cell in all channels of its experiment, or in one of them: the table then has a row for
+        each cell, time and channel, with columns "channel" and "marker", and experiments may differ in their channels.
     border : {"clamp", "drop"}
         Whether a patch that would leave the image is moved inside, or its cell left out.
     blank_frames : {"drop", "keep"}
@@ -63,6 +75,10 @@ class PatchOptions:
         anchors; another cell with equal labels in `positive_columns`; or a second view of the anchor.
     positive_columns : sequence of str
         With ``positive="columns"`` only.
+    positive_channel : {"same", "any", "other"}
+        With ``channels="each"``, the channel of the positive: that of the anchor (with ``positive="columns"`` one of
+        its marker), any of those that the cell was seen in, or another one. With ``positive="self"`` and a channel
+        other than the same, the positive is the same cell at the same time.
     augment : callable or mapping, optional
         ``augment(inputs, key)`` makes the views where the model is; or its node of a config.
     cache_megabytes : int
@@ -72,6 +88,7 @@ class PatchOptions:
     """
 
     patch: Sequence[int] = PATCH
+    channels: Channels = "together"
     border: Border = "clamp"
     blank_frames: BlankFrames = "drop"
     faulty_cells: FaultyCells = "drop"
@@ -82,6 +99,7 @@ class PatchOptions:
     tau_decay_hours: float = 2.0
     positive: Positive = "lineage"
     positive_columns: Sequence[str] = ()
+    positive_channel: PositiveChannel = "same"
     augment: Views | Mapping[str, Any] | None = None
     cache_megabytes: int = 512
     seed: int = 0
@@ -91,10 +109,11 @@ class PatchOptions:
         cells = _cells(index)
         if rule := chosen(pairs):
             return LabelledCells(cells, Patches.whole, rule, index.remarks)
-        rows = anchor_rows(cells, self.positive, self.positive_columns, self._lineages(index))
+        positive, columns, itself = self._by()
+        rows = anchor_rows(cells, positive, columns, self._lineages(index), itself)
         some = cells if len(rows) == len(cells) else cells.take(rows)
         labelled = LabelledCells(some, Patches.whole, remarks=index.remarks)
-        labelled.positive_columns = self.positive_columns
+        labelled.positive_columns = columns
         return labelled
 
     def _patches_of(self, experiments: Sequence[Experiment], cache: str | Path, pairs: PairRule | None) -> Patches:
@@ -103,7 +122,7 @@ class PatchOptions:
         whole_number("seed", self.seed, 0)
         views = made(self.augment)
         rule = chosen(pairs)
-        itself = "positive='self'" if self.positive == "self" else ""
+        itself = "positive='self'" if self.positive == "self" and self.positive_channel != "other" else ""
         if rule is not None:
             itself = "pairs.missing='view'" if rule.missing == "view" else ""
         if itself and not getattr(views, "changes", views is not None):
@@ -111,7 +130,7 @@ class PatchOptions:
                 f"{itself} without augment, or with all of it turned off, would pair cells with themselves; turn some "
                 "of data.augment on, or use another choice."
             )
-        index = self._index(experiments, cache)
+        index, (positive, columns, may_be_itself) = self._index(experiments, cache), self._by()
         return Patches(
             _cells(index),
             index.fields,
@@ -119,22 +138,37 @@ class PatchOptions:
             self.patch,
             scaling(index, self.normalise, cache, self.normalise_by, self.statistics),
             self._lineages(index),
-            self.positive,
-            self.positive_columns,
+            positive,
+            columns,
             views,
             self.cache_megabytes * 2**20,
             self.seed,
             made_with={name: getattr(self, name) for name in MADE_WITH},
             pair_rule=rule,
+            itself=may_be_itself,
         )
+
+    def _by(self) -> tuple[Positive, Sequence[str], bool]:
+        """Return what positives are chosen by, the columns that say it, and whether a cell may be its own."""
+        if self.positive == "self" and self.positive_channel != "same":
+            return "columns", ["track", "t"], self.positive_channel == "any"
+        if self.positive == "columns" and self.channels == "each" and self.positive_channel == "same":
+            return "columns", [*self.positive_columns, *({"marker"} - set(self.positive_columns))], False
+        return self.positive, self.positive_columns, False
 
     def _index(self, experiments: Sequence[Experiment], cache: str | Path) -> Index:
         check_positive(self.positive, self.tau_hours, self.tau_decay_hours, self.positive_columns)
-        return make_index(experiments, self.patch, self.border, cache, self.blank_frames, self.faulty_cells)
+        check_positive_channel(self.positive_channel, self.channels, self.positive)
+        options = (self.border, cache, self.blank_frames, self.faulty_cells, self.channels)
+        return make_index(experiments, self.patch, *options)
 
     def _lineages(self, index: Index) -> Lineages:
-        track = index.frame["track"].cat.codes.to_numpy().astype(np.int64)
-        return Lineages(track, index.frame["hours"].to_numpy(), index.mother, self.tau_hours, self.tau_decay_hours)
+        hours, kin = index.frame["hours"].to_numpy(), None
+        if self.positive_channel != "same":
+            track = np.full(len(index.mother), -1)
+            track[index.line] = index.frame["track"].cat.codes
+            kin = Kin.of(track, itself=self.positive_channel == "any")
+        return Lineages(index.line, hours, index.mother, self.tau_hours, self.tau_decay_hours, kin)
 
 
 @dataclass(frozen=True)
@@ -149,8 +183,11 @@ class Timelapse(PatchOptions):
       ``y`` and ``x``, ``position`` such as "A/1/0", and optionally ``z`` and ``parent_track_id``. Images with one frame
       need neither ``t`` nor ``track_id``;
     - ``interval_minutes`` between frames, or ``hours``, a column of real times in ``time_unit``; ``start_hours``;
-    - optionally ``coordinates``, pixel or micrometer, which the plate's pixel size turns into pixels; and positions to
-      ``include`` or ``exclude``.
+    - optionally ``coordinates``, pixel or micrometer, which the plate's pixel size turns into pixels; positions to
+      ``include`` or ``exclude``; and ``labels``, which become columns of the cell table: ``{cell_line: A549}``.
+
+    For samples of one channel, ``channels`` may be a mapping of channel to what it shows: ``{GFP: viral_sensor}``, or
+    of channel to several labels: ``{GFP: {marker: TOMM20, organelle: mitochondria}}``.
 
     Paths are relative to the file, and names are what was typed.
 
@@ -163,17 +200,20 @@ class Timelapse(PatchOptions):
         other paths are then relative to the folder that the plate lies in.
     experiments : sequence of mapping, optional
         Entries, where `path` is no collection.
+    index : str or Path, optional
+        A cell index of VisCy instead of both: a parquet file with one row per cell, time and channel.
     cache : str or Path
         Directory of the index and of the brightness of every position, which are made again when
         the collection, its files or the options change.
-    patch, border, blank_frames, faulty_cells, normalise, normalise_by, statistics, tau_hours, tau_decay_hours
+    patch, channels, border, blank_frames, faulty_cells, normalise, normalise_by, statistics, tau_hours, tau_decay_hours
         As for :class:`PatchOptions`.
-    positive, positive_columns, augment, cache_megabytes, seed
+    positive, positive_columns, positive_channel, augment, cache_megabytes, seed
         As for :class:`PatchOptions`.
     """
 
     path: str | Path | None = None
     experiments: Sequence[Mapping[str, Any]] | None = None
+    index: str | Path | None = None
     cache: str | Path = "outputs/timelapse"
 
     def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:  # noqa: ARG002
@@ -191,7 +231,7 @@ class Timelapse(PatchOptions):
         FileNotFoundError, ValueError
             As :meth:`dataset`.
         """
-        return self._cells_of(read_collection(self.path, self.experiments), self.cache, pairs)
+        return self._cells_of(self._experiments(), self.cache, pairs)
 
     def dataset(self, pairs: PairRule | None = None) -> Patches:
         """Read the index of the cells; their images are read batch by batch.
@@ -209,7 +249,45 @@ class Timelapse(PatchOptions):
         ReadError
             An image cannot be read.
         """
-        return self._patches_of(read_collection(self.path, self.experiments), self.cache, pairs)
+        return self._patches_of(self._experiments(), self.cache, pairs)
+
+    def write_index(self, path: str | Path) -> Path:
+        """Write the cells as a cell index of VisCy: one row per cell, time and channel.
+
+        Cells that `border` or `blank_frames` leave out are not in it.
+
+        Parameters
+        ----------
+        path : str or Path
+            The ``.parquet`` file to write.
+
+        Returns
+        -------
+        pathlib.Path
+            The file.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As :meth:`dataset`; or the name does not end in ``.parquet``.
+        """
+        path = Path(path)
+        if path.suffix != ".parquet":
+            raise ValueError(f"a cell index is a parquet file; call {path} {path.stem}.parquet.")
+        experiments = self._experiments()
+        index = replace(self, channels="each")._index(experiments, self.cache)
+        write_cell_index(index.frame, experiments, images_of(index), path)
+        return path
+
+    def _experiments(self) -> list[Experiment]:
+        if self.index is None:
+            return read_collection(self.path, self.experiments)
+        if self.path is not None or self.experiments is not None:
+            other = "path" if self.path is not None else "experiments"
+            raise ValueError(
+                f"data.index={self.index} lists the plates, and data.{other} does too; give one of the two."
+            )
+        return read_cell_index(self.index)
 
 
 def load_timelapse(

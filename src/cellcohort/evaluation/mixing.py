@@ -51,6 +51,7 @@ def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score
     One cell stands for each group of near-copies, such as the frames of a track, which are each other's neighbours
     however well experiments are mixed; the mean over up to five draws of that cell. Where all cells that were held out
     are of one experiment, training cells of the others are among them, and the neighbours of held-out cells count.
+    Where a row is a cell in one channel, it is the mean over the markers that two experiments have.
 
     Parameters
     ----------
@@ -59,28 +60,49 @@ def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score
         Its rows are taken to be in random order.
     most : int
     """
+    marker, every = held.marker, np.ones(len(held.cells), bool)
+    if marker is None:
+        return [_ilisi_score(inputs, held, every, most)]
+    of_each = {
+        marker.labels[code]: _ilisi_score(inputs, held, marker.codes == code, most) for code in np.unique(marker.codes)
+    }
+    scored = {label: score for label, score in of_each.items() if np.isfinite(score.value)}
+    left_out = [f"{label} ({score.note})" for label, score in of_each.items() if label not in scored]
+    if not scored:
+        note = noted("needs a marker that two experiments have", left_out=left_out)
+        return [Score("experiment_ilisi", np.nan, True, 0, note)]
+    said = [f"{label}: {score.note}" for label, score in scored.items()]
+    note = noted(f"mean over {several(len(scored), 'marker')}", *said, left_out=left_out)
+    value = float(np.mean([score.value for score in scored.values()]))
+    return [Score("experiment_ilisi", value, True, sum(score.n for score in scored.values()), note)]
+
+
+def _ilisi_score(inputs: np.ndarray, held: Held, among: np.ndarray, most: int) -> Score:
+    """Return the :func:`ilisi` of some of the cells."""
     codes, name = held.experiment.codes, "experiment_ilisi"
-    rows = np.flatnonzero(~held.training)
+    rows = np.flatnonzero(~held.training & among)
+    if not len(rows):
+        return Score(name, np.nan, True, 0, "no held-out cells")
     alone = len(np.unique(codes[rows])) == 1
     if alone:
-        rows = np.flatnonzero(~held.training | (codes != codes[rows[0]]))
+        rows = np.flatnonzero((~held.training | (codes != codes[rows[0]])) & among)
     present, counts = np.unique(codes[rows], return_counts=True)
     if len(present) < 2:
-        return [Score(name, np.nan, True, 0, "needs two experiments")]
+        return Score(name, np.nan, True, 0, "needs two experiments")
     found = []
     for drawn in draws_of(held.copies[rows]):
         own = rows[np.sort(drawn)]
         n = min(int(np.bincount(codes[own])[present].min()), most // len(present))
         if n < 2:
             fewest = several(int(counts.min()), "cell")
-            return [Score(name, np.nan, True, 0, f"needs two groups of cells of each experiment, has {fewest}")]
+            return Score(name, np.nan, True, 0, f"needs two groups of cells of each experiment, has {fewest}")
         taken = np.concatenate([own[codes[own] == code][:n] for code in present])
         found.append(ilisi(inputs[taken], codes[taken], ~held.training[taken]))
     copies = "" if len(drawn) == len(rows) else f"one of each {held.copy_name}"
     beside = "neighbours of the held-out experiment among training cells of the others" if alone else ""
     draws = f"mean of {len(found)} draws" if len(found) > 1 else ""
     note = noted(f"{n} cells of each experiment", copies, draws, beside)
-    return [Score(name, float(np.mean(found)), True, len(taken), note)]
+    return Score(name, float(np.mean(found)), True, len(taken), note)
 
 
 class Mmd:
@@ -160,6 +182,8 @@ class _Stratum:
 def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, most: int = 3000) -> list[Score]:
     """Return the :class:`Mmd` between experiments, of cells of the same condition, and its permutation p.
 
+    Where a row is a cell in one channel, of the same condition and marker.
+
     The mean over conditions and pairs of experiments. For p, whole groups change their experiment at
     random within their condition: the share of permutations, the data among them, whose mean is as
     large or larger.
@@ -177,10 +201,11 @@ def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, mos
     """
     names = [("experiment_mmd2", False), ("experiment_mmd_p", True)]
     rows = np.flatnonzero(~held.training)[:most]
-    width = float(np.median(cdist(inputs[rows[:1000]], inputs[rows[:1000]]))) if len(rows) else 0.0
-    if not width > 0:
+    marker = np.zeros(len(held.cells), np.int8) if held.marker is None else held.marker.codes
+    width = {code: _width(inputs, rows[marker[rows] == code]) for code in np.unique(marker[rows]).tolist()}
+    if not any(width.values()):
         return [Score(name, np.nan, up, 0, "the representation is the same for all cells") for name, up in names]
-    strata, n, left_out = _strata(inputs, held, rows, width)
+    strata, n, left_out = _strata(inputs, held, rows, np.array([width.get(code, 0.0) for code in marker.tolist()]))
     if not strata:
         said = noted("needs two groups of held-out cells in two experiments", left_out=left_out)
         return [Score(name, np.nan, up, 0, said) for name, up in names]
@@ -200,17 +225,30 @@ def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, mos
     return [Score(name, value, up, n, note) for (name, up), value, note in found]
 
 
+def _width(inputs: np.ndarray, rows: np.ndarray) -> float:
+    """Return the median distance between some cells."""
+    return float(np.median(cdist(inputs[rows[:1000]], inputs[rows[:1000]]))) if len(rows) else 0.0
+
+
 def _strata(
-    inputs: np.ndarray, held: Held, rows: np.ndarray, width: float
+    inputs: np.ndarray, held: Held, rows: np.ndarray, width: np.ndarray
 ) -> tuple[list[_Stratum], int, list[str]]:  # fmt: skip
     """Return the conditions that two experiments share, the cells in them, and what is too little to compare."""
     group, experiment = held.group[rows], held.experiment
     condition = held.condition or Column("condition", np.zeros(len(held.cells), np.int8), ("all cells",))
+    if held.marker is not None:
+        condition = held.cells.column([*(["condition"] if held.condition else []), "marker"])
+        condition = Column(
+            condition.name, condition.codes, tuple(" x ".join(map(str, own)) for own in condition.labels)
+        )
     strata, n, left_out = [], 0, []
     for code in np.unique(condition.codes[rows][~held.unlabelled[rows]]):
         own = condition.codes[rows] == code
         of_cell = experiment.codes[rows[own]]
-        mmd = Mmd(inputs[rows[own]], group[own], width)
+        if not width[rows[own]].all():
+            left_out.append(f"{condition.labels[code]} (the representation is the same for all cells)")
+            continue
+        mmd = Mmd(inputs[rows[own]], group[own], float(width[rows[own]][0]))
         of_group = of_cell[mmd.first]
         present, groups = np.unique(of_group, return_counts=True)
         left_out += [f"{condition.labels[code]} of {experiment.labels[e]} (one group)" for e in present[groups < 2]]

@@ -23,6 +23,7 @@ from cellcohort.messages import text_table
 
 EMBEDDINGS = "embeddings.parquet"
 WHERE = ("source_file", "source_row", "fov", "t", "track_id", "well")  # columns that tell where a cell comes from
+WHERE += ("channel", "marker")
 ROLES = ("experiment", "condition", "track")
 TAKEN = (*ROLES, "hours", "part", "embedding", "obs_name")
 
@@ -43,8 +44,9 @@ class Results:
         One row per cell of the whole table: those of `experiment`, `condition`, `hours` and `track`
         that the table has, `part` ("training" or "validation") and `embedding` (a list of float32); and to
         find a cell again, `obs_name` (of stores), `source_file` and `source_row` (of tables and of stores), `fov`,
-        `t` and `track_id` (position, frame and track, of images), `well`, and the columns of a table that
-        ``data.columns`` names. A column named as one of the others gets ``file_`` before its name.
+        `t` and `track_id` (position, frame and track, of images), `well`, `channel` and `marker` (where a row is a cell
+        in one channel), and the columns of a table that ``data.columns`` names. A column named as one of the others
+        gets ``file_`` before its name.
     """
 
     scores: pd.DataFrame

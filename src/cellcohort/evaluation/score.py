@@ -75,6 +75,11 @@ class Held:
         """The conditions, if the table has any."""
         return self.cells.column("condition") if self.cells.has("condition") else None
 
+    @property
+    def marker(self) -> Column | None:
+        """What the channel of each row shows, where a row is a cell in one channel."""
+        return self.cells.column("marker") if self.cells.in_channels else None
+
     @cached_property
     def unlabelled(self) -> np.ndarray:
         """Which cells have no condition, though the table has conditions; bool (n_cells,)."""

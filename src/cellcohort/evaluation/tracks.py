@@ -13,7 +13,7 @@ def next_frames(cells: CellTable, rows: np.ndarray) -> np.ndarray:
     """For each of some rows the row of the next frame of its track, or -1.
 
     A frame is next if it is no later than the usual time, the median of its experiment, from one
-    frame of a track to the following.
+    frame of a track to the following. Where a row is a cell in one channel, the next frame is of the same channel.
 
     Parameters
     ----------
@@ -23,7 +23,8 @@ def next_frames(cells: CellTable, rows: np.ndarray) -> np.ndarray:
     """
     if cells.hours is None or not cells.has("track"):
         raise ValueError("next frames need the hours and the track of every cell.")
-    track = cells.column(["experiment", "track"] if cells.has("experiment") else "track").codes
+    names = [*(["experiment"] if cells.has("experiment") else []), "track", *(["channel"] if cells.in_channels else [])]
+    track = cells.column(names).codes
     order = np.lexsort((cells.hours, track))
     gap = np.diff(cells.hours[order])
     follows = (track[order][1:] == track[order][:-1]) & (gap > 0)  # never after a missing time, which comes last
@@ -55,6 +56,8 @@ def smoothness(inputs: np.ndarray, pairs: np.ndarray, random: np.ndarray) -> flo
 def smoothness_scores(inputs: np.ndarray, cells: CellTable, pairs: np.ndarray, seed: int) -> list[Score]:
     """Return the :func:`smoothness` of held-out tracks against pairs of other tracks of the same experiment.
 
+    Where a row is a cell in one channel, both pairs are of one channel.
+
     Parameters
     ----------
     inputs : numpy.ndarray of float, shape (n, dim)
@@ -68,7 +71,8 @@ def smoothness_scores(inputs: np.ndarray, cells: CellTable, pairs: np.ndarray, s
     name = "track_smoothness"
     if cells.hours is None or not cells.has("track"):
         return [Score(name, np.nan, False, 0, f"the table has no {'hours' if cells.hours is None else 'tracks'}")]
-    experiment = cells.column("experiment").codes if cells.has("experiment") else np.zeros(len(cells), int)
+    names = [*(["experiment"] if cells.has("experiment") else []), *(["channel"] if cells.in_channels else [])]
+    experiment = cells.column(names).codes if names else np.zeros(len(cells), int)
     track = cells.column("track").codes
     first = pairs[:, 0]
     partner = np.full(len(first), -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,19 +21,24 @@ _INCH, _LABELS, _MARGIN = 0.9, 0.75, 1.3  # of a patch, of the labels over it, a
 
 @dataclass(frozen=True)
 class _Strip:
-    """Some cells of one batch: float32 (n_rows, n_cells, channels, lines, columns) and what they are called."""
+    """Some cells of one batch: float32 (n_rows, n_cells, channels, lines, columns) and what they are called.
+
+    `shown` names the channel of every image where they are of one channel each, (n_rows, n_cells).
+    """
 
     step: int
     images: np.ndarray
     rows: list[str]
     columns: list[str]
+    shown: np.ndarray | None = None
 
 
 def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), seed: int = 0, epoch: int = 0) -> Figure:
     """Draw cells of some batches of an epoch, evenly spread over each.
 
     For every batch and channel there are the anchors, under them their positives and, where the dataset
-    leaves augmentation to the model, both as the model sees them. A channel has the same greys throughout.
+    leaves augmentation to the model, both as the model sees them. A channel has the same greys throughout. Where a
+    cell is one channel of it, its label names the channel, and that of its positive if it is another.
 
     Parameters
     ----------
@@ -67,6 +72,8 @@ def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), see
     width, height = n_cells * _INCH + _MARGIN + 0.1, len(strips) * channels * panel + 0.1
     figure = Figure(figsize=(width, height), dpi=110)
     names = getattr(samples, "channels", [f"channel {c}" for c in range(channels)])
+    if strips[0].shown is not None:
+        strips, names = _in_greys_of_channels(strips), ["one channel each"]
     greys = [np.percentile([strip.images[:, :, c] for strip in strips], (0.5, 99.5)) for c in range(channels)]
     panels = [(strip, c) for strip in strips for c in range(channels)]
     for number, (strip, c) in enumerate(panels):
@@ -93,9 +100,28 @@ def _strip(samples: Samples, sampler: Sampler, place: tuple[int, int], seed: int
         for i, name in enumerate(("anchor", "positive"), start=1):
             made[f"{name},\nas seen"] = samples.views(batch[name], (seed, *place, sampler.rank, i))
     images = torch.stack([of[shown, :, of.shape[2] // 2] for of in made.values()]).numpy()
-    return _Strip(
-        place[1], images, list(made), list(_labels(samples, np.array(positions)[shown], batch["meta"], shown))
-    )
+    labels = list(_labels(samples, np.array(positions)[shown], batch["meta"], shown))
+    if not (hasattr(samples, "channel_of") and samples.cells.in_channels):
+        return _Strip(place[1], images, list(made), labels)
+    of = {name: samples.channel_of(batch["meta"][name].numpy()[shown]) for name in ("row", "positive_row")}
+    pairs = zip(*of.values(), strict=True)
+    labels = [
+        f"{short(one, 14)}\n{'' if one == other else f'> {short(other, 12)}'}\n{label}"
+        for (one, other), label in zip(pairs, labels, strict=True)
+    ]
+    return _Strip(place[1], images, list(made), labels, np.array([*of.values()] * (len(made) // 2)))
+
+
+def _in_greys_of_channels(strips: list[_Strip]) -> list[_Strip]:
+    """Bring the images of every channel to the same greys, from 0 to 1."""
+    images = [strip.images.copy() for strip in strips]
+    names = [np.empty(0, str) if strip.shown is None else strip.shown for strip in strips]
+    for name in np.unique(np.concatenate([of.ravel() for of in names])):
+        pixels = np.concatenate([own[of == name].ravel() for own, of in zip(images, names, strict=True)])
+        low, high = np.percentile(pixels, (0.5, 99.5))
+        for own, of in zip(images, names, strict=True):
+            own[of == name] = (own[of == name] - low) / max(high - low, 1e-6)
+    return [replace(strip, images=own.clip(0, 1)) for strip, own in zip(strips, images, strict=True)]
 
 
 def _labels(samples: Samples, positions: np.ndarray, meta: Mapping[str, Any], shown: np.ndarray) -> Iterator[str]:

@@ -32,6 +32,11 @@ class Patches:
     notes: tuple[str, ...] = ()
 
     def __init__(self, collection: Source) -> None:
+        if getattr(collection, "channels", "together") == "each":
+            raise ValueError(
+                "source.collection.channels=each: a store of patches has cells in all their channels; leave it out, or "
+                "train from the plates with data=timelapse data.channels=each."
+            )
         self._samples: Samples = collection.dataset().every_cell()
         self.shape = tuple(self._samples.shape)
 

@@ -27,6 +27,11 @@ class Chunks:
     fields : sequence of Field
     most_bytes : int
         Chunks that were used last are kept up to this many bytes, in each process.
+
+    Attributes
+    ----------
+    home : list of int
+        For each field the first one of the same images, whose chunks serve all of them.
     """
 
     def __init__(self, fields: Sequence[Field], most_bytes: int) -> None:
@@ -34,6 +39,8 @@ class Chunks:
         self._start()
 
     def _start(self) -> None:
+        first = dict[tuple[str, str], int]()  # the same images may be there for several channels
+        self.home = [first.setdefault((one.store, one.array), number) for number, one in enumerate(self.fields)]
         self._storages: dict[int, Storage] = {}
         self._kept: LRUCache[Key, np.ndarray] = LRUCache(self.most_bytes, lambda chunk: chunk.nbytes)
         self._lock = threading.Lock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,6 +18,9 @@ from cellcohort.messages import several
 
 NEEDED = ("name", "tracks", "conditions", "channels")
 OPTIONAL = ("plate", "interval_minutes", "hours", "time_unit", "start_hours", "include", "exclude", "coordinates")
+OPTIONAL += ("labels",)
+OWN = ("experiment", "condition", "hours", "track", "lineage", "position", "plate", "well", "fov", "channel")
+OWN += ("t", "z", "y", "x", "track_id", "parent_track_id")  # columns of the cell table that no label may be called
 Coordinates = Literal["pixel", "micrometer"]
 
 
@@ -51,6 +54,12 @@ class Experiment:
         Column of the tracks with real times, which are used instead of `interval_minutes`.
     time_unit : str
         Of that column, see :class:`~cellcohort.datasets.tables.times.Times`.
+    labels : dict of str to str
+        Labels of all its cells, by column of the cell table.
+    channel_labels : dict of str to (dict of str to str)
+        By channel, what it shows (its "marker") and other labels, where each channel is a sample of its own.
+    indexed : bool
+        Whether `tracks` is a cell index, whose rows of this experiment have the conditions and labels themselves.
     """
 
     name: str
@@ -65,6 +74,15 @@ class Experiment:
     coordinates: Coordinates | None = None
     hours: str | None = None
     time_unit: TimeUnit = "hours"
+    labels: dict[str, str] = field(default_factory=dict)
+    channel_labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    indexed: bool = False
+
+    def with_channel(self, channel: str) -> Experiment:
+        """Return the same experiment with one of its channels, whose name and labels all cells then have."""
+        labels = {} if self.indexed else {"marker": channel, **self.labels, **self.channel_labels.get(channel, {})}
+        labels["channel"] = channel
+        return replace(self, channels=(channel,), labels=labels, channel_labels={})
 
     def condition_of(self, well: str) -> str | None:
         """Return the condition of a well; None where it has none."""
@@ -124,10 +142,17 @@ def read_collection(
         raise ValueError(f"{path or 'data.experiments'} lists no experiment; name at least one.")
     if twice := [name for name, n in Counter(e.name for e in found).items() if n > 1]:
         raise ValueError(f"two experiments are called {', '.join(twice)}; give each a name of its own.")
-    if len({len(e.channels) for e in found}) > 1:
-        counts = ", ".join(f"{e.name} {list(e.channels)}" for e in found)
-        raise ValueError(f"experiments differ in their number of channels: {counts}. Choose as many for each.")
     return found
+
+
+def check_as_many_channels(experiments: Sequence[Experiment]) -> None:
+    """Raise ValueError where experiments have different numbers of channels, which make no inputs of one shape."""
+    if len({len(e.channels) for e in experiments}) > 1:
+        counts = ", ".join(f"{e.name} {list(e.channels)}" for e in experiments)
+        raise ValueError(
+            f"experiments differ in their number of channels: {counts}. Choose as many for each, or make each channel "
+            "a sample of its own by data.channels=each."
+        )
 
 
 class _AsTyped(yaml.SafeLoader):
@@ -175,6 +200,7 @@ def _experiment(entry: Mapping[str, Any], folder: Path, number: int) -> Experime
             "column of the tracks that holds real times."
         )
     interval = given.get("interval_minutes")
+    channels, channel_labels = _channels(given["channels"], name)
     return Experiment(
         name=name,
         plate=folder / str(given["plate"]),
@@ -182,12 +208,14 @@ def _experiment(entry: Mapping[str, Any], folder: Path, number: int) -> Experime
         conditions=_conditions(given["conditions"], name),
         interval_minutes=None if interval is None else _number(interval, "interval_minutes", name, above=0.0),
         start_hours=_number(given.get("start_hours", 0.0), "start_hours", name),
-        channels=_names(given["channels"], "channels", name),
+        channels=channels,
         include=None if "include" not in given else _names(given["include"], "include", name),
         exclude=() if not given.get("exclude") else _names(given["exclude"], "exclude", name),
         hours=None if "hours" not in given else _name(given["hours"], "hours", name),
         time_unit=given.get("time_unit", "hours"),
         coordinates=_coordinates(given.get("coordinates"), name),
+        labels=_labels(given.get("labels", {}), "labels", name),
+        channel_labels=channel_labels,
     )
 
 
@@ -238,6 +266,32 @@ def _conditions(value: Any, name: str) -> dict[str, tuple[str, ...]]:
             f"{several(len(clash), 'well')} of {name} in two conditions: {', '.join(clash)}; give each one."
         )
     return conditions
+
+
+def _channels(value: Any, name: str) -> tuple[tuple[str, ...], dict[str, dict[str, str]]]:
+    """Return the channels of a list, or of a mapping of channel to marker or labels, and the labels of each."""
+    if not isinstance(value, Mapping):
+        return _names(value, "channels", name), {}
+    channels = _names(list(value), "channels", name)
+    labels = {}
+    for channel, shown in zip(channels, value.values(), strict=True):
+        what = f"channels.{channel}"
+        said = shown if isinstance(shown, Mapping) else {"marker": shown}
+        labels[channel] = {} if shown is None or _is_none(shown) else _labels(said, what, name)
+    return channels, labels
+
+
+def _labels(value: Any, what: str, name: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{what} of {name} is {value!r}; write a mapping of column to label: {{cell_line: A549}}.")
+    labels = {_name(key, f"one of {what}", name): _name(label, f"{what}.{key}", name) for key, label in value.items()}
+    if taken := [key for key in labels if key in OWN]:
+        raise ValueError(
+            f"{what} of {name} has {', '.join(taken)}, which the cell table makes by itself; give it another name."
+        )
+    if empty := [key for key, label in labels.items() if not label.strip()]:
+        raise ValueError(f"{what} of {name} has no text for {', '.join(empty)}; give one, or leave it out.")
+    return labels
 
 
 def _names(value: Any, what: str, name: str) -> tuple[str, ...]:

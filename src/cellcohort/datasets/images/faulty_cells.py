@@ -75,7 +75,10 @@ def faulty_cells(
             if choice == "error" or share > most:
                 way_out = "" if share > most else " data.faulty_cells=drop leaves them out."
                 raise ValueError(f"{problem}. {advice}{way_out}")
-            remarks.append(Remark(f"{problem}; they are left out.", advice, "data.faulty_cells=error"))
+            remark = Remark(f"{problem}; they are left out.", advice, "data.faulty_cells=error")
+            if remark in remarks:  # said of another channel of the same cells
+                continue
+            remarks.append(remark)
             warnings.warn(f"{problem}; they are left out. {advice} data.faulty_cells=error refuses them.", stacklevel=3)
         first += len(fields)
     return fault > 0, remarks

@@ -43,14 +43,14 @@ def gather(chunks: Chunks, place: np.ndarray, shape: Sequence[int]) -> np.ndarra
         ]
         for channel, stored in enumerate(field.channels):
             for at in product(*spans):
-                key = (field_number, t // field.chunks[0], stored // field.chunks[1], *at)
+                key = (chunks.home[field_number], t // field.chunks[0], stored // field.chunks[1], *at)
                 touched.setdefault(key, []).append((number, channel))
     for key, chunk in chunks.each(touched):
         field = chunks.fields[key[0]]
         chunk_at = [i * n for i, n in zip(key[3:], field.chunks[2:], strict=True)]
         for number, channel in touched[key]:
-            _, t, *corner = places[number]
-            image = chunk[t % field.chunks[0], field.channels[channel] % field.chunks[1]]
+            own, t, *corner = places[number]
+            image = chunk[t % field.chunks[0], chunks.fields[own].channels[channel] % field.chunks[1]]
             _copy_overlap(image, chunk_at, pixels[number, channel], corner)
     _check_finite(chunks.fields, places, pixels)
     return pixels

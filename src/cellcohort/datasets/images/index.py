@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.images.blank_frames import blank_cells, describe
 from cellcohort.datasets.images.blank_frames import blank_frames as find_blank_frames
-from cellcohort.datasets.images.collection import Experiment
+from cellcohort.datasets.images.collection import Experiment, check_as_many_channels
 from cellcohort.datasets.images.coordinates import warn_of_units
 from cellcohort.datasets.images.descent import descent, mothers_among
 from cellcohort.datasets.images.faulty_cells import OVERLAP, FaultyCells, faulty_cells
@@ -31,11 +31,13 @@ from cellcohort.messages import listed, several
 
 Border = Literal["clamp", "drop"]
 BlankFrames = Literal["drop", "keep"]
+Channels = Literal["together", "each"]
 CORNER = ("_z0", "_y0", "_x0")
 PLACE = ("_field", "t", *CORNER)
 SOURCES = (
     "index",
     "tracks",
+    "cell_index",
     "descent",
     "coordinates",
     "faulty_cells",
@@ -49,14 +51,17 @@ class Index:
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row per cell, sorted by experiment, field, track and time: "experiment", "condition", "hours",
-        "track" and "lineage" (which differ between experiments and positions), "well", "fov", "t", "z",
-        "y", "x" (the centroid, in pixels), "track_id", "parent_track_id", and what else the files had.
+        One row per cell (and channel, where each is a sample of its own), sorted by experiment, channel, field, track
+        and time: "experiment", "condition", "hours", "track" and "lineage" (which differ between plates and
+        positions), "well", "fov", "position" (which differs between plates), "plate", "t", "z", "y", "x" (the
+        centroid, in pixels), "track_id", "parent_track_id", "channel" and "marker" (of one channel), the labels of
+        the collection, and what else the files had.
     place : numpy.ndarray of int32, shape (n_cells, 5)
         The field, the frame, and the first slice, line and column of the patch, which is inside the image.
-    mother : numpy.ndarray of int32, shape (n_tracks,)
-        Number of the track that each track came from, -1 for none. Tracks are numbered in the order
-        of the rows, which is that of the categories of "track".
+    line : numpy.ndarray of int32, shape (n_cells,)
+        Number of the track of each row; that of a cell in one channel, where each is a sample of its own. Numbers rise.
+    mother : numpy.ndarray of int32, shape (n_lines,)
+        Number of the track that each track came from, -1 for none.
     fields : list of Field
     faults : pandas.DataFrame
         Frames without an image, see :func:`~cellcohort.datasets.images.blank_frames.blank_frames`.
@@ -66,6 +71,7 @@ class Index:
 
     frame: pd.DataFrame
     place: np.ndarray
+    line: np.ndarray
     mother: np.ndarray
     fields: list[Field]
     faults: pd.DataFrame
@@ -79,6 +85,7 @@ def make_index(
     cache: str | Path,
     blank_frames: BlankFrames = "drop",
     faulty: FaultyCells = "drop",
+    channels: Channels = "together",
 ) -> Index:
     """Return the index of a collection, read from `cache` where its inputs have not changed since it was built.
 
@@ -98,6 +105,8 @@ def make_index(
     faulty : {"drop", "error"}
         What happens to cells whose centre lies outside the image, and to those whose mother is still there: they are
         left out, and a warning gives their number and an example; or refused, as more than half always are.
+    channels : {"together", "each"}
+        Whether a row is a cell in all channels of its experiment, or in one of them.
 
     Returns
     -------
@@ -117,17 +126,22 @@ def make_index(
     for name, value, choices in (
         ("border", border, get_args(Border)),
         ("blank_frames", blank_frames, get_args(BlankFrames)),
+        ("channels", channels, get_args(Channels)),
     ):
         if value not in choices:
             raise ValueError(f"{name}={value!r} is not a choice; use {' or '.join(choices)}.")
+    if channels == "together":
+        check_as_many_channels(experiments)
     with ThreadPoolExecutor() as pool:  # opening files is mostly waiting
         of_each = list(pool.map(fields_of, experiments))
+    if channels == "each":
+        experiments, of_each = _one_channel_each(experiments, of_each)
     fields = [field for of_one in of_each for field in of_one]
     _check_fit(fields, patch)
     file = Path(cache) / f"index-{_fingerprint(experiments, fields, patch)}.parquet"
     frame = cached_table(file, lambda: _build(experiments, of_each, patch)).to_pandas()
-    mother = np.full(len(frame["track"].cat.categories), -1, np.int32)
-    mother[frame["track"].cat.codes] = frame["_mother"]
+    mother = np.full(int(frame["_line"].max()) + 1, -1, np.int32)
+    mother[frame["_line"]] = frame["_mother"]
     bad, remarks = faulty_cells(frame, frame["_field"].to_numpy(), experiments, of_each, faulty)
     frame = frame[~bad].reset_index(drop=True)
     place = frame[list(PLACE)].to_numpy(np.int32)
@@ -144,11 +158,39 @@ def make_index(
         )
     if len(faults):
         keep &= ~_blank(faults, fields, place, patch, blank_frames)
-    frame = frame[keep].reset_index(drop=True).drop(columns=["_field", "_mother", "_inside", "_fault", *CORNER])
-    left = np.unique(frame["track"].cat.codes)
+    of_index = ["_field", "_line", "_mother", "_inside", "_fault", *CORNER]
+    line, frame = frame["_line"].to_numpy()[keep], frame[keep].reset_index(drop=True).drop(columns=of_index)
+    left = np.unique(line)
     nearest = np.full_like(mother, -1)
     nearest[left] = mothers_among(mother, left)[left]
-    return Index(frame, place[keep], nearest, fields, faults, remarks)
+    return Index(frame, place[keep], line, nearest, fields, faults, remarks)
+
+
+def _one_channel_each(
+    experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
+) -> tuple[list[Experiment], list[list[Field]]]:
+    """Return every channel of every experiment as an experiment by itself, with its fields."""
+    parts = [
+        (experiment.with_channel(channel), [field.with_channel(number) for field in fields])
+        for experiment, fields in zip(experiments, of_each, strict=True)
+        for number, channel in enumerate(experiment.channels)
+    ]
+    return [experiment for experiment, _ in parts], [fields for _, fields in parts]
+
+
+def images_of(index: Index) -> pd.DataFrame:
+    """Return what a cell index says of the images of each row: their plate, and the sizes of pixels and arrays."""
+    sizes = ("T_shape", "C_shape", "Z_shape", "Y_shape", "X_shape")
+    about = [
+        {
+            "store_path": str(Path(field.store).resolve()),
+            "pixel_size_xy_um": field.pixel_size[1],
+            "pixel_size_z_um": field.pixel_size[0],
+            **dict(zip(sizes, field.shape, strict=True)),
+        }
+        for field in index.fields
+    ]
+    return pd.DataFrame(about).iloc[index.place[:, 0]].reset_index(drop=True)
 
 
 def _used(place: np.ndarray) -> np.ndarray:
@@ -181,17 +223,20 @@ def _warn_of_tracks(
     frame: pd.DataFrame, place: np.ndarray, experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
 ) -> None:
     """Warn of coordinates that look like another unit, and of positions without a cell."""
-    first = 0
+    first, seen = 0, set[str]()
     for experiment, of_one in zip(experiments, of_each, strict=True):
-        rows = (place[:, 0] >= first) & (place[:, 0] < first + len(of_one))
-        warn_of_units(frame[rows], place[rows, 0] - first, of_one, experiment)
+        if experiment.name not in seen:  # else another channel of it
+            rows = (place[:, 0] >= first) & (place[:, 0] < first + len(of_one))
+            warn_of_units(frame[rows], place[rows, 0] - first, of_one, experiment)
+        seen.add(experiment.name)
         first += len(of_one)
-    fields = [field for of_one in of_each for field in of_one]
+    fields = [f"{field.name} of {field.experiment}" for of_one in of_each for field in of_one]
     cells = np.bincount(place[:, 0], minlength=len(fields))
-    if empty := [f"{field.name} of {field.experiment}" for field, n in zip(fields, cells, strict=True) if not n]:
+    there = {name for name, n in zip(fields, cells, strict=True) if n}
+    if empty := [name for name in dict.fromkeys(fields) if name not in there]:
         warnings.warn(
-            f"{len(empty)} of {len(fields)} positions have no tracked cell: {listed(empty)}. If they should have some, "
-            "correct the tracks; otherwise add them to `exclude`.",
+            f"{len(empty)} of {len(set(fields))} positions have no tracked cell: {listed(empty)}. If they should have "
+            "some, correct the tracks; otherwise add them to `exclude`.",
             stacklevel=3,
         )
 
@@ -199,37 +244,50 @@ def _warn_of_tracks(
 def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]], patch: Sequence[int]) -> pa.Table:
     parts, families, mothers, tracks = [], [], [], []
     first_field = first_track = 0
+    homes, plates, before = dict[Any, str](), _plate_names(experiments), None
     bar = tqdm(experiments, desc="tracks", unit="experiment", disable=None, leave=False)
     for experiment, fields in zip(bar, of_each, strict=True):
-        rows = read_tracks(experiment, fields)
+        table = replace(experiment, channels=experiment.channels * experiment.indexed, labels={}, channel_labels={})
+        if table != before:  # else another channel of the same cells
+            read, before = read_tracks(experiment, fields), table
+        rows = read.copy()
         found = descent(rows)
-        names = [f"{experiment.name}/{fields[i].name}/" for i in found["_field"]]
-        tracks += [f"{name}{number}" for name, number in zip(names, found["track_id"], strict=True)]
+        # the same cells may be listed again, in another channel: one track has one name
+        home = homes.setdefault((experiment.plate, repr(experiment.tracks)), experiment.name)
+        positions = [f"{home}/{field.name}" for field in fields]
+        tracks += [f"{positions[i]}/{n}" for i, n in zip(found["_field"], found["track_id"], strict=True)]
         families.append(found["lineage"].to_numpy() + first_track)
         mothers.append(np.where(found["mother"] < 0, -1, found["mother"] + first_track))
         of = np.repeat(np.arange(len(found)), found["n"])
         rows.loc[(rows["_fault"] == 0) & (rows["t"] <= found["overlap"].to_numpy()[of]), "_fault"] = OVERLAP
         labels = {
             "experiment": [field.experiment for field in fields],
-            "condition": [field.condition for field in fields],
+            **({} if experiment.indexed else {"condition": [field.condition for field in fields]}),
             "well": [field.well for field in fields],
             "fov": [field.name for field in fields],
+            "plate": [plates[experiment.plate]] * len(fields),
+            **{name: [label] * len(fields) for name, label in experiment.labels.items()},
         }
         derived = {name: _labelled(values, rows["_field"].to_numpy()) for name, values in labels.items()}
         own = np.array(tracks, object)
         whose = {"track": own[of + first_track], "lineage": own[families[-1][of]]}
         rows = _set_aside(rows, derived | whose, experiment)
-        derived |= {"hours": _hours(rows, of, experiment, fields), "track": of + first_track}
+        derived["position"] = _labelled(positions, rows["_field"].to_numpy())
+        derived |= {"hours": _hours(rows, of, experiment, fields), "_line": (of + first_track).astype(np.int32)}
         derived["_field"] = rows["_field"].to_numpy() + np.int32(first_field)
         others = rows.columns.difference(["position", *CORNER, *derived, *whose], sort=False)
         parts.append(pd.DataFrame(derived).join(rows[others]))
         first_field, first_track = first_field + len(fields), first_track + len(found)
     rows = pd.concat(parts, ignore_index=True)
-    of, family = rows["track"].to_numpy(), np.concatenate(families)
-    kept, label = np.unique(family, return_inverse=True)
-    rows["track"] = pd.Categorical.from_codes(of, pd.Index(tracks))
-    rows["lineage"] = pd.Categorical.from_codes(label[of], pd.Index(tracks)[kept])
-    for name in ("experiment", "condition", "well", "fov"):
+    of, family = rows["_line"].to_numpy(), np.concatenate(families)
+    names, code = np.unique(np.array(tracks, object), return_inverse=True)
+    for name, codes in (("track", code[of]), ("lineage", code[family[of]])):
+        kept, codes = np.unique(codes, return_inverse=True)
+        rows[name] = pd.Categorical.from_codes(codes, pd.Index(names[kept]))
+    labels = {"experiment", "condition", "well", "fov", "position", "plate"}
+    if any(experiment.indexed for experiment in experiments):  # whose labels stand in every row
+        labels |= set(rows.select_dtypes(["object", "string"]))
+    for name in labels.union(*(experiment.labels for experiment in experiments)) & {*rows}:
         rows[name] = pd.Categorical(rows[name])
     all_fields = [field for of_one in of_each for field in of_one]
     rows["_inside"] = _place_patches(rows, all_fields, patch)
@@ -241,6 +299,13 @@ def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
             f"a column has values of several kinds in the tracks: {'; '.join(map(str, error.args))}. Give it one type "
             "in all tables of the collection, or leave it out."
         ) from error
+
+
+def _plate_names(experiments: Sequence[Experiment]) -> dict[Path, str]:
+    """Name every plate by its folder, or by its path where folders of one name are several plates."""
+    plates = {experiment.plate for experiment in experiments}
+    names = [plate.stem for plate in plates]
+    return {plate: plate.stem if names.count(plate.stem) == 1 else str(plate) for plate in plates}
 
 
 def _hours(rows: pd.DataFrame, track: np.ndarray, experiment: Experiment, fields: Sequence[Field]) -> np.ndarray:

@@ -59,6 +59,8 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         Options by which `place` and `scale` were made, for whoever stores the patches; kept as it is.
     pair_rule : PairRule, optional
         Draws positives among all cells of the dataset, or of its part of a split, instead of `positive`.
+    itself : bool
+        With ``positive="columns"``, whether the anchor itself may be drawn.
 
     Attributes
     ----------
@@ -92,26 +94,29 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         seed: int = 0,
         made_with: Mapping[str, str] | None = None,
         pair_rule: PairRule | None = None,
+        itself: bool = False,
     ) -> None:
         self.pair_rule = chosen(pair_rule)
         if self.pair_rule is not None:
-            positive, positive_columns = "self", ()
+            positive, positive_columns, itself = "self", (), False
         self.shape = (scale.shape[3], *(int(n) for n in patch))
         self.positive, self.views, self.seed = positive, views, seed
         self.made_with = dict(made_with or {})
         self.chunks = Chunks(fields, cache_bytes)
-        self.positive_columns, self._lineages = list(positive_columns), lineages
+        self.positive_columns, self._lineages, self._itself = list(positive_columns), lineages, itself
         self._place = torch.from_numpy(np.ascontiguousarray(place, np.int32))
         self._scale = torch.from_numpy(np.ascontiguousarray(scale, np.float32))
         self._table: CellTable | None = cells
-        rows = anchor_rows(cells, positive, positive_columns, lineages)
+        rows = anchor_rows(cells, positive, positive_columns, lineages, itself)
         self._take(cells if len(rows) == len(cells) else cells.take(rows), torch.from_numpy(rows))
 
     def _take(self, cells: CellTable, rows: torch.Tensor) -> None:
         self._cells: CellTable | None = cells
         self._rows = rows
         self._partners = None
-        self._equals = Equals(cells.column(self.positive_columns).codes) if self.positive_columns else None
+        self._equals = None
+        if self.positive_columns:
+            self._equals = Equals(cells.column(self.positive_columns).codes, self._itself)
 
     @property
     def cells(self) -> CellTable:
@@ -124,6 +129,16 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         """Names of the channels of an input; several with a slash between them where experiments differ."""
         names = zip(*(field.channel_names for field in self.chunks.fields), strict=True)
         return tuple("/".join(dict.fromkeys(of_fields)) for of_fields in names)
+
+    def channel_of(self, rows: np.ndarray) -> list[str]:
+        """Name of the channel of each of some rows of the whole table, of inputs of one channel.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray of int, shape (n,)
+            Such as ``meta["row"]`` and ``meta["positive_row"]`` of a batch.
+        """
+        return [self.chunks.fields[number].channel_names[0] for number in self._place.numpy()[rows, 0]]
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -79,7 +79,7 @@ class Field:
 
     def with_channel(self, channel: int) -> Field:
         """Return the same images with one channel of the input only."""
-        return replace(self, channels=(self.channels[channel],))
+        return replace(self, channels=(self.channels[channel],), channel_names=(self.channel_names[channel],))
 
 
 def fields_of(experiment: Experiment) -> list[Field]:
@@ -115,7 +115,7 @@ def fields_of(experiment: Experiment) -> list[Field]:
     used = {name: position for name, position in positions.items() if experiment.uses(name)}
     if not used:
         raise ValueError(f"include and exclude leave no position of {experiment.name}; it has {listed(positions)}.")
-    bare = [name for name in used if name.rpartition("/")[0] not in mapped]
+    bare = [name for name in used if name.rpartition("/")[0] not in mapped and not experiment.indexed]
     if bare:
         raise ValueError(
             f"{several(len(bare), 'position')} of {experiment.name} in wells without a condition: {listed(bare)}. "

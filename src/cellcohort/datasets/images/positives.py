@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from cellcohort.cells import TICKS, CellTable
 from cellcohort.datasets.positives import Clock, check_tau_hours
 
 Positive = Literal["lineage", "columns", "self"]
+PositiveChannel = Literal["same", "any", "other"]
 
 
 def check_positive(
@@ -32,6 +33,59 @@ def check_positive(
         raise ValueError(f"tau_decay_hours={tau_decay_hours} must be a number of hours above 0.")
 
 
+def check_positive_channel(positive_channel: str, channels: str, positive: str) -> None:
+    """Raise ValueError where the channel of positives is no choice, or would be ignored."""
+    if positive_channel not in get_args(PositiveChannel):
+        raise ValueError(
+            f"positive_channel={positive_channel!r} is not a choice; use one of {', '.join(get_args(PositiveChannel))}."
+        )
+    if positive_channel == "same":
+        return
+    if channels != "each":
+        raise ValueError(
+            f"positive_channel={positive_channel!r} needs samples of one channel: set data.channels=each, or leave it "
+            "out."
+        )
+    if positive == "columns" and positive_channel == "other":
+        raise ValueError(
+            "positive_channel='other' does not go with positive='columns'; use pairs.same=[...] "
+            "pairs.different=[channel] instead, or positive_channel=any."
+        )
+
+
+class Kin(NamedTuple):
+    """The lines of each line's cell: its track as it is seen in every channel.
+
+    Attributes
+    ----------
+    first : numpy.ndarray of int64, shape (n_lines + 1,)
+    line : numpy.ndarray of int64
+        Those of line `i` are ``line[first[i]:first[i + 1]]``.
+    """
+
+    first: np.ndarray
+    line: np.ndarray
+
+    @classmethod
+    def of(cls, track: np.ndarray, itself: bool) -> Kin:
+        """Find the lines with the same track.
+
+        Parameters
+        ----------
+        track : numpy.ndarray of int, shape (n_lines,)
+            Number of the track that each line is one channel of; -1 for lines without a cell, which are left out.
+        itself : bool
+            Whether a line is among its own.
+        """
+        order = np.argsort(track, kind="stable")
+        order = order[track[order] >= 0]
+        begin, end = (np.searchsorted(track[order], track, side) for side in ("left", "right"))
+        n = np.where(track < 0, 0, end - begin)
+        owner, line = np.repeat(np.arange(len(track)), n), order[_ranges(begin, n)]
+        kept = itself | (line != owner)
+        return cls(np.r_[0, np.cumsum(np.bincount(owner[kept], minlength=len(track)))], line[kept])
+
+
 class Lineages:
     """Later cells of the same track, or of the tracks that descend from it.
 
@@ -48,6 +102,9 @@ class Lineages:
         Least and greatest time from anchor to positive, both inclusive; a time of 0 is never one.
     tau_decay_hours : float
         A time longer by this much is drawn 1/e times as often.
+    kin : Kin, optional
+        Where each track is there once for every channel: those in which its positives are, with their descendants.
+        By default the track itself.
     """
 
     def __init__(
@@ -57,6 +114,7 @@ class Lineages:
         mother: np.ndarray,
         tau_hours: Sequence[float],
         tau_decay_hours: float,
+        kin: Kin | None = None,
     ) -> None:
         clock = Clock.of(track, hours, tau_hours)
         self._apart, self._tau, self._tau_hours = clock.apart, clock.tau, tau_hours
@@ -66,6 +124,7 @@ class Lineages:
         self._time, self._track = torch.from_numpy(clock.time), torch.from_numpy(track.astype(np.int64))
         self._daughters = torch.from_numpy(order[len(mother) - counts.sum() :])
         self._first = torch.from_numpy(np.r_[0, np.cumsum(counts)])
+        self._kin = None if kin is None else tuple(map(torch.from_numpy, kin))
 
     def segments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where the possible positives of some rows lie.
@@ -78,7 +137,11 @@ class Lineages:
         clock = Clock(self._time.numpy(), self._apart, self._tau)
         first, daughters = self._first.numpy(), self._daughters.numpy()
         owner, track, now = np.arange(len(rows)), self._track.numpy()[rows], self._hours_in_ticks(rows)
-        found = []
+        if self._kin is not None:
+            begin, kin = (values.numpy() for values in self._kin)
+            n = begin[track + 1] - begin[track]
+            owner, track = np.repeat(owner, n), kin[_ranges(begin[track], n)]
+        found = [(owner[:0],) * 3]
         while len(owner):
             start, stop = clock.later(track * clock.apart + now[owner])
             some = stop > start
@@ -139,9 +202,12 @@ class Equals:
     ----------
     codes : numpy.ndarray of int, shape (n_cells,)
         Label of every cell.
+    itself : bool
+        Whether a cell may be drawn for itself.
     """
 
-    def __init__(self, codes: np.ndarray) -> None:
+    def __init__(self, codes: np.ndarray, itself: bool = False) -> None:
+        self._itself = itself
         codes = codes.astype(np.int64)
         order = np.argsort(codes, kind="stable")
         place = np.empty(len(codes), np.int64)
@@ -151,19 +217,23 @@ class Equals:
 
     def anchors(self) -> np.ndarray:
         """Positions that have a positive, ascending."""
-        return np.flatnonzero(np.diff(self._first.numpy())[self._codes.numpy()] > 1)
+        return np.flatnonzero(np.diff(self._first.numpy())[self._codes.numpy()] > 1 - self._itself)
 
     def draw(self, positions: np.ndarray, rows: np.ndarray, key: tuple[int, ...]) -> np.ndarray:
         """For each position, another with the same label; keyed by `key` and the rows they stand for."""
         first, codes = self._first.numpy(), self._codes.numpy()[positions]
-        others = first[codes + 1] - first[codes] - 1
-        step = 1 + (draws(key, rows, 1)[:, 0] * others).astype(np.int64)
+        n, least = first[codes + 1] - first[codes], 1 - self._itself
+        step = least + (draws(key, rows, 1)[:, 0] * (n - least)).astype(np.int64)
         place = self._place.numpy()[positions] - first[codes]
-        return self._order.numpy()[first[codes] + (place + step) % (others + 1)]
+        return self._order.numpy()[first[codes] + (place + step) % n]
 
 
 def anchor_rows(
-    cells: CellTable, positive: Positive, positive_columns: Sequence[str], lineages: Lineages | None
+    cells: CellTable,
+    positive: Positive,
+    positive_columns: Sequence[str],
+    lineages: Lineages | None,
+    itself: bool = False,
 ) -> np.ndarray:
     """Return the rows that can be anchors, ascending.
 
@@ -175,7 +245,7 @@ def anchor_rows(
     if positive == "self":
         return np.arange(len(cells))
     if positive == "columns":
-        rows = Equals(cells.column(list(positive_columns)).codes).anchors()
+        rows = Equals(cells.column(list(positive_columns)).codes, itself).anchors()
         lacking = f"another cell with equal {', '.join(positive_columns)}; name other data.positive_columns."
     else:
         if lineages is None:

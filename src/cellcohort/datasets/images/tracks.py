@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cellcohort.datasets.images.cell_index import tracks_of_index
 from cellcohort.datasets.images.collection import Experiment
 from cellcohort.datasets.images.coordinates import in_pixels
 from cellcohort.datasets.images.faulty_cells import OUTSIDE, outside
@@ -76,6 +77,8 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
 
 
 def _read(experiment: Experiment, names: set[str], needed: Sequence[str]) -> pd.DataFrame:
+    if experiment.indexed:
+        return tracks_of_index(experiment)
     files: Mapping[str, Path] = experiment.tracks if isinstance(experiment.tracks, dict) else {"": experiment.tracks}
     real = [] if experiment.hours is None or experiment.time_unit == "timestamps" else [experiment.hours]
     parts, numbers = [], [*needed, *real]

@@ -1,0 +1,269 @@
+"""Cell indices as VisCy has them: one parquet file with a row per cell, time and channel, read and written."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cellcohort.datasets.images.collection import Experiment
+from cellcohort.files import whole
+from cellcohort.messages import listed, several
+
+SCHEMA = {
+    **dict.fromkeys(("cell_id", "experiment", "store_path", "tracks_path", "fov", "well"), pa.string()),
+    **{"y": pa.float32(), "x": pa.float32(), "z": pa.int16()},
+    **dict.fromkeys(("perturbation", "channel_name"), pa.string()),
+    **{"t": pa.int32(), "track_id": pa.int32(), "global_track_id": pa.string(), "lineage_id": pa.string()},
+    **{"parent_track_id": pa.int32(), "hours_post_perturbation": pa.float32(), "interval_minutes": pa.float32()},
+    **dict.fromkeys(("gene_name", "reporter", "sgRNA", "microscope", "marker", "organelle"), pa.string()),
+    **dict.fromkeys(("pixel_size_xy_um", "pixel_size_z_um"), pa.float32()),
+    **dict.fromkeys(("T_shape", "C_shape", "Z_shape", "Y_shape", "X_shape"), pa.int32()),
+    **dict.fromkeys(("z_focus_mean", "norm_mean", "norm_std", "norm_median", "norm_iqr"), pa.float32()),
+    **dict.fromkeys(("norm_max", "norm_min"), pa.float32()),
+}
+OURS = {  # their names, today's and earlier ones, and the names of the cell table
+    "perturbation": "condition",
+    "channel_name": "channel",
+    "fov_name": "fov",
+    "well_name": "well",
+    "hours_post_perturbation": "hours",
+    "hours_post_infection": "hours",
+}
+NEEDED = ("experiment", "store_path", "fov", "y", "x", "channel")
+MADE = ("cell_id", "global_track_id", "lineage_id", "source_channels", "tracks_path", "interval_minutes")
+MEASURED = [name for name in SCHEMA if name.startswith(("norm_", "pixel_size_")) or name.endswith("_shape")]
+LEFT_OUT = (*MADE, *MEASURED)  # known and not needed: made of other columns, or measured of the images themselves
+KEY = ("position", "track_id", "t")
+CLOSE = 1e-3  # hours that times of 32 bits may be off
+
+
+def read_cell_index(path: str | Path) -> list[Experiment]:
+    """Return the experiments of a cell index, whose rows take the place of tables of tracks.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.parquet`` file. Paths of plates in it are relative to its folder, if they are not absolute.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        There is no such file, it lacks a column that is needed, or an experiment is on several plates.
+
+    Warns
+    -----
+    UserWarning
+        Columns hold neither texts, numbers nor truth values, and are left out.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path} (seen from {Path.cwd()}); give a cell index, a .parquet file.")
+    names = _names(path)
+    if missing := [name for name in NEEDED if name not in names]:
+        theirs = {ours: name for name, ours in reversed(OURS.items())}
+        raise ValueError(
+            f"{path} is no cell index: it has no column {listed(theirs.get(name, name) for name in missing)}; it has "
+            f"{listed(names.values())}."
+        )
+    if unlike := [name for name, kind in _kinds(path).items() if not _plain(kind) and name not in LEFT_OUT]:
+        warnings.warn(
+            f"{several(len(unlike), 'column')} of {path.name} hold neither texts, numbers nor truth values and are "
+            f"left out: {listed(unlike)}.",
+            stacklevel=2,
+        )
+    some = {*NEEDED[:3], "channel", "well", "t", "hours", "interval_minutes"} & {*names}
+    rows = _read(path, {name: names[name] for name in sorted(some)})
+    if holes := {names[name]: n for name in NEEDED if name in rows and (n := int(rows[name].isna().sum()))}:
+        raise ValueError(f"{path} has missing values, by column: {holes}; fill them, or drop these rows.")
+    return [_experiment(path, str(name), own) for name, own in rows.groupby("experiment", sort=False, observed=True)]
+
+
+def _experiment(path: Path, name: str, rows: pd.DataFrame) -> Experiment:
+    plates = rows["store_path"].unique().tolist()
+    if len(plates) > 1:
+        raise ValueError(
+            f"experiment {name} of {path} is on {len(plates)} plates: {listed(plates)}; give each plate an experiment "
+            "of its own."
+        )
+    interval, start = _clock(rows)
+    return Experiment(
+        name=name,
+        plate=path.parent / str(plates[0]),
+        tracks=path,
+        conditions={},
+        interval_minutes=interval,
+        start_hours=start,
+        channels=tuple(map(str, rows["channel"].unique())),
+        include=tuple(sorted(_positions(rows[["well", "fov"] if "well" in rows else ["fov"]].drop_duplicates()))),
+        exclude=(),
+        coordinates="pixel",
+        hours="hours" if interval is None and "hours" in rows and rows["hours"].notna().any() else None,
+        indexed=True,
+    )
+
+
+def _clock(rows: pd.DataFrame) -> tuple[float | None, float]:
+    """Return the minutes between frames and the hours of the first, where the hours are that; else none, and 0."""
+    if "interval_minutes" not in rows or "t" not in rows or not rows["interval_minutes"].gt(0).all():
+        return None, 0.0
+    interval = round(float(rows["interval_minutes"].iloc[0]), 4)
+    if "hours" not in rows or rows["hours"].isna().all():
+        return interval, 0.0
+    begin = rows["hours"].to_numpy(float) - rows["t"].to_numpy(float) * interval / 60
+    even = (rows["interval_minutes"] == rows["interval_minutes"].iloc[0]).all()
+    start = round(float(np.median(begin)), 4)
+    return (interval, start) if even and (np.abs(begin - start) <= CLOSE).all() else (None, 0.0)
+
+
+def tracks_of_index(experiment: Experiment) -> pd.DataFrame:
+    """Return the rows of an experiment of a cell index, once for each cell and time, as a table of tracks.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        As :func:`read_cell_index` gives it. Of one with several channels, columns that differ between the channels of a
+        cell are left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        With "position" and, where they are known, "t", "track_id", "parent_track_id" and "z"; "condition", "hours" and
+        all labels of the index, among them "marker".
+    """
+    path = experiment.tracks
+    if not isinstance(path, Path):
+        raise TypeError(f"tracks of {experiment.name} must be the path of a cell index, not {path!r}.")
+    kinds, names = _kinds(path), _names(path)
+    wanted = {
+        ours: name
+        for ours, name in names.items()
+        if name not in LEFT_OUT and ours != "store_path" and _plain(kinds[name])
+    }
+    rows = _read(path, wanted, experiment.name)
+    rows = rows[rows["channel"].isin(experiment.channels)].reset_index(drop=True)
+    rows = rows.assign(position=_positions(rows)).drop(columns=["well", "fov"], errors="ignore")
+    rows = rows.drop(columns=[name for name in rows if rows[name].isna().all()])
+    if "z" not in rows or not rows["z"].any():  # 0 stands for none
+        rows = rows.drop(columns="z", errors="ignore")
+        if "z_focus_mean" in rows and rows["z_focus_mean"].notna().all():
+            rows = rows.assign(z=rows["z_focus_mean"].astype(float))
+    if len(experiment.channels) > 1:
+        return _once(rows).drop(columns="channel")
+    marker = rows["marker"] if "marker" in rows else pd.Series(None, rows.index, object)
+    return rows.assign(marker=marker.astype(object).where(marker.notna(), rows["channel"]))
+
+
+def _once(rows: pd.DataFrame) -> pd.DataFrame:
+    """Keep one row of each cell and time, and the columns in which all its rows are alike."""
+    key = [name for name in KEY if name in rows]
+    rows = rows.sort_values(key, kind="stable", ignore_index=True)
+    again = rows.duplicated(key).to_numpy()
+    texts = rows.astype(object).where(rows.notna(), None)
+    differ = [name for name in rows if name != "channel" and (texts[name] != texts[name].shift())[again].any()]
+    return rows[~again].drop(columns=[name for name in differ if name not in key]).reset_index(drop=True)
+
+
+def _positions(rows: pd.DataFrame) -> list[str]:
+    """Names such as A/1/0, of a field that is named so or by its number in its well."""
+    fov = rows["fov"].astype(str)
+    if "well" not in rows:
+        return fov.tolist()
+    return np.where(fov.str.contains("/"), fov, rows["well"].astype(str) + "/" + fov).tolist()
+
+
+def _kinds(path: Path) -> dict[str, pa.DataType]:
+    try:
+        schema = pq.read_schema(path)
+    except pa.ArrowException as error:
+        raise ValueError(f"{path} cannot be read as parquet: {str(error)[:200]}") from error
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
+def _names(path: Path) -> dict[str, str]:
+    """Return the columns of an index by the names that they have here; an older name counts where there is no newer."""
+    names = dict[str, str]()
+    for name in [*(name for name in OURS if name in _kinds(path)), *_kinds(path)]:
+        names.setdefault(OURS.get(name, name), name)
+    return names
+
+
+def _plain(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
+    return any(test(kind) for test in (*tests, pa.types.is_boolean, pa.types.is_null))
+
+
+def _read(path: Path, names: dict[str, str], experiment: str | None = None) -> pd.DataFrame:
+    """Read some columns under the names that they have here; an empty text is a missing value."""
+    of_one = None if experiment is None else [("experiment", "==", experiment)]
+    table = pq.read_table(path, columns=list(names.values()), filters=of_one).to_pandas()
+    table = table.rename(columns={name: ours for ours, name in names.items()})
+    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    return table.assign(**{name: table[name].astype(object).where(table[name].ne(""), None) for name in texts})
+
+
+def write_cell_index(frame: pd.DataFrame, experiments: Sequence[Experiment], images: pd.DataFrame, path: Path) -> None:
+    """Write the cells of a collection as a cell index.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        One row per cell, time and channel, as :class:`~cellcohort.datasets.images.index.Index` has it.
+    experiments : sequence of Experiment
+        Those of the collection.
+    images : pandas.DataFrame
+        For each row of `frame` what is known of its images: "store_path", pixel sizes and shapes, by their names in
+        :data:`SCHEMA`.
+    path : pathlib.Path
+        The file to write, whole or not at all. Its columns are those of :data:`SCHEMA`, null where nothing is known,
+        and the other columns of `frame` after them.
+
+    Raises
+    ------
+    ValueError
+        Numbers of tracks do not fit into 32 bits.
+    """
+    if (most := int(frame["track_id"].max())) >= 2**31:
+        raise ValueError(f"a cell index has track_id as 32 bits, and the greatest here is {most}; number them anew.")
+    of = {experiment.name: experiment for experiment in experiments}
+    text = {name: frame[name].astype(str) for name in ("experiment", "fov", "well", "lineage")}
+    cell = text["experiment"] + "_" + text["fov"] + "_"
+    track = cell + frame["track_id"].astype(str)
+    interval = {name: one.interval_minutes for name, one in of.items()}
+    tracks = {name: str(one.tracks.resolve()) if isinstance(one.tracks, Path) else "" for name, one in of.items()}
+    made = {
+        "cell_id": track + "_" + frame["t"].astype(str),
+        "tracks_path": text["experiment"].map(tracks),
+        "fov": text["fov"].str.rpartition("/")[2],
+        "z": frame["z"].round().astype(int),
+        "perturbation": frame["condition"],
+        "channel_name": frame["channel"],
+        "global_track_id": track,
+        "lineage_id": cell + text["lineage"].str.rpartition("/")[2],
+        "hours_post_perturbation": frame["hours"],
+        "interval_minutes": text["experiment"].map(interval),
+        **{name: images[name].to_numpy() for name in images},
+    }
+    made.setdefault("microscope", frame.get("microscope", pd.Series("", frame.index)))
+    ours = {"track", "lineage", "position", "plate", "condition", "channel", "hours", *made}
+    whole_frame = pd.DataFrame(made, index=frame.index).join(frame[[name for name in frame if name not in ours]])
+    columns, fields = [], []
+    for name, kind in SCHEMA.items():
+        values = whole_frame.pop(name) if name in whole_frame else pd.Series(None, frame.index, object)
+        columns.append(pa.Array.from_pandas(values.astype(object) if kind == pa.string() else values, type=kind))
+        fields.append(pa.field(name, kind))
+    others = pa.Table.from_pandas(whole_frame, preserve_index=False)
+    table = pa.table(columns, pa.schema(fields))
+    for name in others.column_names:
+        column = others[name]
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        table = table.append_column(name, column)
+    with whole(path) as beside:
+        pq.write_table(table, beside)

@@ -1,0 +1,173 @@
+"""Cell indices of VisCy: what is read of them, and that what is written can be read again, by VisCy too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.testing import assert_array_equal
+from pandas.testing import assert_frame_equal
+
+from cellcohort.augment.image import ImageViews
+from cellcohort.data.timelapse import Timelapse, load_timelapse
+from cellcohort.datasets.images.cell_index import SCHEMA
+from cellcohort.datasets.images.patches import Patches
+from cellcohort.sampling.baselines.base import module_of
+from plates import SHAPE, STORED, entry, three_plates, tracks_of, write_collection, write_plate
+
+PATCH = (1, 12, 16)
+OPTIONS: dict[str, Any] = {"patch": PATCH, "tau_hours": (0.5, 2.0), "normalise": "none"}
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return three_plates(tmp_path_factory.mktemp("plates"))
+
+
+@pytest.fixture(scope="module")
+def index(collection: Path) -> Path:
+    return Timelapse(collection, **OPTIONS, cache=collection.parent / "cache").write_index(
+        collection.parent / "cells.parquet"
+    )
+
+
+@pytest.fixture
+def changed(index: Path) -> Callable[..., Path]:
+    def call(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Path:
+        """The path of the index with some change, beside the plates."""
+        path = index.with_name("changed.parquet")
+        change(pd.read_parquet(index)).to_parquet(path)
+        return path
+
+    return call
+
+
+def load(path: Path, tmp_path: Path, **options: Any) -> Patches:
+    key = "index" if path.suffix == ".parquet" else "path"
+    usual = {"channels": "each", "augment": ImageViews(), "cache": tmp_path / "cache"}
+    return load_timelapse(**{**OPTIONS, **usual, key: path, **options})
+
+
+def table(data: Patches) -> pd.DataFrame:
+    """All rows of a dataset, labels as text, in an order of their own."""
+    frame = data.every_cell().cells._frame
+    frame = frame.assign(**{name: frame[name].astype(object) for name in frame if frame[name].dtype == "category"})
+    return frame.sort_values(["track", "t", "channel"], ignore_index=True) if "channel" in frame else frame
+
+
+@pytest.mark.parametrize("choice", ["same", "other"])
+def test_an_index_that_was_written_gives_the_cells_patches_and_positives_of_its_collection(
+    collection: Path, index: Path, tmp_path: Path, choice: Any
+) -> None:
+    one, other = (load(path, tmp_path, positive_channel=choice) for path in (collection, index))
+    wanted, found = table(one), table(other)
+    names = [*wanted.columns.drop(["y", "x", "z", "t", "track_id", "parent_track_id", "hours"])]
+    assert_frame_equal(found[names], wanted[names])
+    for name in ("hours", "y", "x", "z", "t", "track_id", "parent_track_id"):
+        assert np.allclose(found[name], wanted[name], atol=1e-4), name
+    assert set(found) - set(wanted) == set()
+    key = ["track", "t", "channel"]
+    places = [data.cells._frame.reset_index(drop=True).astype(dict.fromkeys(key, str)).sort_values(key).index.to_numpy()
+              for data in (one, other)]  # fmt: skip
+    assert_array_equal(one.recorded(places[0]), other.recorded(places[1]))
+    draws = [data._lineages.segments(data._rows.numpy()[of])[0] for data, of in zip((one, other), places, strict=True)]
+    assert_array_equal(np.bincount(draws[0]), np.bincount(draws[1]))
+
+
+def test_viscy_reads_an_index_that_was_written(index: Path) -> None:
+    viscy, written = module_of("viscy_data", "cell_index.py"), pq.read_table(index)
+    assert {name: written.schema.field(name).type for name in SCHEMA} == SCHEMA
+    assert written.column_names[: len(SCHEMA)] == list(SCHEMA) and "cell_line" in written.column_names
+    frame = written.to_pandas()
+    assert not frame.duplicated(["cell_id", "channel_name"]).any() and set(frame["fov"]) == {"0"}
+    assert viscy.read_cell_index(index)["experiment"].tolist() == frame["experiment"].tolist()
+    sizes = frame.groupby("experiment")[["C_shape", "Y_shape", "X_shape", "T_shape"]].first()
+    assert sizes["C_shape"].to_dict() == {name: len(channels) for name, channels in STORED.items()}
+    assert (sizes[["T_shape", "Y_shape", "X_shape"]] == [SHAPE[0], *SHAPE[3:]]).all(axis=None)
+    assert (frame["lineage_id"].str.rpartition("_")[0] == frame["global_track_id"].str.rpartition("_")[0]).all()
+    assert np.allclose(frame["hours_post_perturbation"], 1 + frame["t"] / 2) and (frame["interval_minutes"] == 30).all()
+
+
+def test_rows_and_labels_of_each_channel_are_those_of_the_index(changed: Callable[..., Path], tmp_path: Path) -> None:
+    """As VisCy leaves out frames that have no image in a channel, and as reporters differ from cell to cell."""
+
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        frame = frame[(frame["channel_name"] != "DAPI") | (frame["t"] > 2)].copy()
+        odd = (frame["channel_name"] == "GFP") & (frame["track_id"] % 2 == 1)
+        frame.loc[odd & (frame["experiment"] == "three"), "marker"] = "SEC61B"
+        return frame.assign(norm_mean=1.5, source_channels="[]").sample(frac=1, random_state=0)
+
+    path = changed(change)
+    frame, given = table(load(path, tmp_path)), pd.read_parquet(path)
+    assert len(frame) == len(given) and not {"norm_mean", "source_channels", "cell_id", "store_path"} & set(frame)
+    assert frame.loc[frame["channel"] == "DAPI", "t"].min() == 3
+    gfp = frame[(frame["experiment"] == "three") & (frame["channel"] == "GFP")]
+    assert (gfp["marker"] == np.where(gfp["track_id"] % 2, "SEC61B", "TOMM20")).all()
+    of_three = path.with_name("three_alone.parquet")
+    given[given["experiment"] == "three"].to_parquet(of_three)
+    together = load(of_three, tmp_path, channels="together")
+    assert together.shape[0] == 3 and len(together.every_cell()) == len(tracks_of(("A/1/0", "B/2/0")))
+    assert "condition" in together.cells.column_names and not {"marker", "organelle"} & set(together.cells.column_names)
+
+
+def test_an_index_without_times_tracks_and_slices_is_read_as_snapshots_in_focus(tmp_path: Path) -> None:
+    shape = (1, 2, 7, 24, 24)
+    write_plate(tmp_path / "one.zarr", {"A/1/0": shape})
+    tracks = tracks_of(["A/1/0"]).drop_duplicates("track_id").drop(columns="parent_track_id")
+    tracks.assign(t=0, y=12.0, x=12.0).to_parquet(tmp_path / "one.parquet")
+    write_collection(tmp_path, entry("one", conditions={"mock": ["A/1"]}, interval_minutes=None))
+    options: dict[str, Any] = {"patch": (1, 8, 8), "positive": "self", "augment": ImageViews(), "normalise": "none"}
+    path = Timelapse(tmp_path / "collection.yaml", **options, cache=tmp_path).write_index(tmp_path / "cells.parquet")
+    frame = pd.read_parquet(path).drop(columns=["t", "track_id"]).assign(
+        parent_track_id=None, lineage_id=None, z=0, z_focus_mean=5.0, perturbation="gene", hours_post_perturbation=None
+    )  # fmt: skip
+    frame.to_parquet(path)
+    data = load(path, tmp_path, **options)
+    assert (table(data)["z"] == 5).all() and set(table(data)["condition"]) == {"gene"} and len(data) == len(frame)
+    assert table(data)["track"].nunique() == len(frame) // 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda frame: frame.drop(columns=["store_path", "channel_name"]),
+            r"no column store_path, channel_name; it has",
+        ),
+        (lambda frame: frame.assign(store_path=[f"p{i % 2}" for i in range(len(frame))]), r"one of .* is on 2 plates"),
+        (lambda frame: frame.assign(store_path="gone.zarr"), r"the plate of one is not there: .*gone\.zarr"),
+        (
+            lambda frame: frame.assign(y=frame["y"].where(frame["t"] > 0)),
+            r"y of one is no number in \d+ of|missing val",
+        ),
+        (lambda frame: frame.assign(channel_name="Cy5"), r"has no channel Cy5; its channels are Phase, Marker"),
+        (lambda frame: pd.concat([frame, frame.iloc[:1]]), r"1 row of one of the same track and frame"),
+    ],
+)
+def test_an_index_that_cannot_be_used_is_refused(
+    changed: Callable[..., Path], tmp_path: Path, change: Any, said: str
+) -> None:
+    with pytest.raises((ValueError, FileNotFoundError), match=said):
+        load(changed(change), tmp_path)
+
+
+def test_what_is_not_understood_is_listed_and_paths_are_given_once(
+    index: Path, collection: Path, tmp_path: Path
+) -> None:
+    odd = index.with_name("odd.parquet")
+    read = pq.read_table(index)
+    pq.write_table(read.append_column("box", pa.array([[1, 2]] * len(read))), odd)
+    with pytest.warns(UserWarning, match=r"1 column of odd\.parquet hold neither .* left out: box"):
+        assert "box" not in load(odd, tmp_path).cells.column_names
+    with pytest.raises(ValueError, match=r"data\.index=.* lists the plates, and data\.path does too"):
+        load_timelapse(collection, index=index)
+    with pytest.raises(FileNotFoundError, match=r"no file none\.parquet"):
+        load(Path("none.parquet"), tmp_path)
+    with pytest.raises(ValueError, match=r"a cell index is a parquet file; call cells\.csv cells\.parquet"):
+        Timelapse(collection).write_index("cells.csv")
