@@ -22,8 +22,10 @@ from cellcohort.files import whole
 from cellcohort.messages import text_table
 
 EMBEDDINGS = "embeddings.parquet"
-WHERE = ("source_file", "source_row", "fov", "t", "track_id", "well")  # columns that tell where a cell comes from
-WHERE += ("channel", "marker")
+WHERE = (  # columns that tell where a cell comes from
+    *("source_file", "source_row", "fov", "t", "track_id", "well"),
+    *("channel", "marker"),
+)
 ROLES = ("experiment", "condition", "track")
 TAKEN = (*ROLES, "hours", "part", "embedding", "obs_name")
 

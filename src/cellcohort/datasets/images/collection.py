@@ -17,10 +17,14 @@ from cellcohort.datasets.tables.times import TimeUnit
 from cellcohort.messages import several
 
 NEEDED = ("name", "tracks", "conditions", "channels")
-OPTIONAL = ("plate", "interval_minutes", "hours", "time_unit", "start_hours", "include", "exclude", "coordinates")
-OPTIONAL += ("labels",)
-OWN = ("experiment", "condition", "hours", "track", "lineage", "position", "plate", "well", "fov", "channel")
-OWN += ("t", "z", "y", "x", "track_id", "parent_track_id")  # columns of the cell table that no label may be called
+OPTIONAL = (
+    *("plate", "interval_minutes", "hours", "time_unit", "start_hours"),
+    *("include", "exclude", "coordinates", "labels"),
+)
+OWN = (  # columns of the cell table, which no label may be called
+    *("experiment", "condition", "hours", "track", "lineage", "position", "plate", "well", "fov", "channel"),
+    *("t", "z", "y", "x", "track_id", "parent_track_id"),
+)
 Coordinates = Literal["pixel", "micrometer"]
 
 

@@ -284,10 +284,10 @@ def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
     for name, codes in (("track", code[of]), ("lineage", code[family[of]])):
         kept, codes = np.unique(codes, return_inverse=True)
         rows[name] = pd.Categorical.from_codes(codes, pd.Index(names[kept]))
-    labels = {"experiment", "condition", "well", "fov", "position", "plate"}
+    texts = {"experiment", "condition", "well", "fov", "position", "plate"}
     if any(experiment.indexed for experiment in experiments):  # whose labels stand in every row
-        labels |= set(rows.select_dtypes(["object", "string"]))
-    for name in labels.union(*(experiment.labels for experiment in experiments)) & {*rows}:
+        texts |= {*rows.select_dtypes(["object", "string"]).columns}
+    for name in texts.union(*(experiment.labels for experiment in experiments)) & {*rows.columns}:
         rows[name] = pd.Categorical(rows[name])
     all_fields = [field for of_one in of_each for field in of_one]
     rows["_inside"] = _place_patches(rows, all_fields, patch)
