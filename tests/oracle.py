@@ -107,7 +107,7 @@ def whole(plan: Plan, epoch: int, number: int) -> list[int]:
     spec = plan.spec(epoch, number)
     key = key_of(plan.seed, epoch)
     stratum, n_cells = spec.stratum.tolist(), spec.n_cells.tolist()
-    if spec.window is not None:
+    if plan.timed:
         return windowed(plan, list(zip(stratum, n_cells, strict=True)), spec.focal, number, key)
     cap = Cap(plan)
     walks = [walk(plan, s, n, b, key) for s, n, b in zip(stratum, n_cells, spec.before.tolist(), strict=True)]

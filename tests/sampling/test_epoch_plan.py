@@ -121,16 +121,16 @@ def test_batches_hold_what_the_plain_version_rounds(names: str, data: st.DataObj
     s = sampler(cells, {name: axes[name] for name in names}, case.batch_size, seed=case.seed)
     plan = s._picker.plan
     for number in (0, 1, 2, 7, 64, 1000):
-        primary, occurrence, stratum, n_cells, before = plan.batches.batch(1, number)
-        if isinstance(primary, int):
-            rounded = oracle.round_batch(plan, primary, occurrence)
+        spec = plan.spec(1, number)
+        if isinstance(spec.primary, int):
+            rounded = oracle.round_batch(plan, spec.primary, spec.occurrence)
         else:
-            rounded = oracle.round_set(plan, primary.tolist(), occurrence)
-        assert list(zip(stratum.tolist(), n_cells.tolist(), strict=True)) == rounded
+            rounded = oracle.round_set(plan, spec.primary.tolist(), spec.occurrence)
+        assert list(zip(spec.stratum.tolist(), spec.n_cells.tolist(), strict=True)) == rounded
         taken = np.zeros(len(plan.strata.size), np.int64)
         for earlier in range(number if number < 8 else 0):
-            np.add.at(taken, plan.batches.batch(1, earlier)[2], plan.batches.batch(1, earlier)[3])
-        assert number >= 8 or before.tolist() == taken[stratum].tolist()
+            np.add.at(taken, plan.spec(1, earlier).stratum, plan.spec(1, earlier).n_cells)
+        assert number >= 8 or spec.before.tolist() == taken[spec.stratum].tolist()
 
 
 def test_the_step_is_the_golden_section() -> None:
@@ -168,9 +168,9 @@ def test_batches_of_rare_labels_hold_what_the_plain_version_rounds(
     axes = {"e": ExperimentAware(leaky), "c": ConditionBalanced(ratio)}
     plan = sampler(CellTable.from_frame(frame), axes, batch_size)._picker.plan
     for number in (0, 3, 40):
-        primary, occurrence, stratum, n_cells, _ = plan.batches.batch(0, number)
-        held = list(zip(stratum.tolist(), n_cells.tolist(), strict=True))
-        assert held == oracle.round_batch(plan, primary, occurrence)
+        spec = plan.spec(0, number)
+        held = list(zip(spec.stratum.tolist(), spec.n_cells.tolist(), strict=True))
+        assert held == oracle.round_batch(plan, spec.primary, spec.occurrence)
 
 
 @laws

@@ -11,8 +11,8 @@ from numba import njit
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
 from cellcohort.sampling.chunked.rotation import Rotation
 from cellcohort.sampling.drawing.time_window import TOLERANCE, least_and_most, share_out
-from cellcohort.sampling.planning.epoch_plan import Donors, EpochPlan, round_batch
-from cellcohort.sampling.planning.plan import Plan, inside_of
+from cellcohort.sampling.planning.epoch_plan import Donors, EpochPlan, on_average, round_batch
+from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.strata import CompiledStrata, stable_order
 from cellcohort.sampling.planning.targets import Targets
 from cellcohort.sampling.rng import mix, permuted_each, unit
@@ -59,7 +59,7 @@ class GroupTimes(NamedTuple):
     @classmethod
     def of(cls, plan: Plan) -> GroupTimes:
         """Return the times that are not missing; -inf alone if all of a group are."""
-        times = [np.unique(plan.strata.times[a:b]) for a, b in pairwise(plan.times_of_group)]
+        times = [np.unique(plan.strata.times[a:b]) for a, b in pairwise(plan.batches.times_of_group)]
         known = [hours[np.isfinite(hours)] if np.isfinite(hours).any() else np.array([-np.inf]) for hours in times]
         return cls(np.concatenate(known), np.cumsum([0, *map(len, known)]), plan.places * plan.share_inside)
 
@@ -79,7 +79,7 @@ def window_spec(
         begin, n_times = times.indptr[primary], (times.indptr[1:] - times.indptr[:-1])[primary]
         share = (order + unit(key, _U(0))) / n
         focal[:] = times.hours[begin + np.minimum(share[:, None] * n_times, n_times - 1).astype(np.int64)].ravel()
-        inside[:] = [inside_of(times.inside, number * n_batches + j) for j in range(n_batches)]
+        inside[:] = [on_average(times.inside, number * n_batches + j) for j in range(n_batches)]
     return WindowSpec(primary, occurrence, passed, focal, inside, number * n_batches, start_offset)
 
 

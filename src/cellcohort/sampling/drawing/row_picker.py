@@ -11,10 +11,9 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.batch import Asked
-from cellcohort.sampling.drawing.time_window import MOST_TRIES, BatchKey, draw_in_time_window, fill_with_turned_away
+from cellcohort.sampling.drawing.time_window import MOST_TRIES, DrawnCells, draw_in_time_window, fill_with_turned_away
 from cellcohort.sampling.hash_table import count_up_to, empty_counts
 from cellcohort.sampling.planning.plan import Plan
-from cellcohort.sampling.planning.strata import CompiledStrata
 from cellcohort.sampling.rng import Whole, bits_of, key_of, mix, permuted, stride
 
 _U = np.uint64
@@ -30,7 +29,7 @@ class RowPicker:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.warnings = plan, plan.warnings
-        self._strata = CompiledStrata.of(plan.strata, plan.capped)
+        self._cells = DrawnCells.of(plan)
 
     @property
     def nbytes(self) -> int:
@@ -44,14 +43,14 @@ class RowPicker:
 
     def pick(self, epoch: int, number: int) -> np.ndarray:
         """Return the positions of a batch, int64 of shape (places,)."""
-        spec, cap = self.plan.spec(epoch, number), self.plan.cap
-        out, key = np.empty(self.plan.places, np.int64), key_of(self.plan.seed, epoch)
-        if spec.window is not None:
-            draw_in_time_window(self._strata, spec.stratum, spec.n_cells, spec.window, cap, BatchKey(number, key), out)
-        elif cap:
-            draw_capped(self._strata, spec.stratum, spec.n_cells, spec.before, cap, key, out)
+        plan, cells, spec = self.plan, self._cells, self.plan.spec(epoch, number)
+        out, key = np.empty(plan.places, np.int64), key_of(plan.seed, epoch)
+        if plan.timed:
+            draw_in_time_window(cells, spec.stratum, spec.n_cells, spec.focal, number, key, out)
+        elif plan.cap:
+            draw_capped(cells, spec.stratum, spec.n_cells, spec.before, key, out)
         else:
-            draw(self._strata.order, self._strata.start, spec.stratum, spec.n_cells, spec.before, key, out)
+            draw(cells.order, cells.start, spec.stratum, spec.n_cells, spec.before, key, out)
         return out
 
 
@@ -80,11 +79,10 @@ def draw(
 
 @njit(cache=True, nogil=True)
 def draw_capped(
-    strata: CompiledStrata,
+    cells: DrawnCells,
     stratum: np.ndarray,
     count: np.ndarray,
     before: np.ndarray,
-    most: int,
     key: np.uint64,
     out: np.ndarray,
 ) -> None:
@@ -96,7 +94,7 @@ def draw_capped(
     filled, held = 0, empty_counts(count.sum())
     for entry in range(len(stratum)):
         s, need = stratum[entry], count[entry]
-        first, n = strata.start[s], strata.start[s + 1] - strata.start[s]
+        first, n = cells.start[s], cells.start[s + 1] - cells.start[s]
         stratum_key = mix(key, _U(s))
         step, offset = stride(n, stratum_key), np.int64(stratum_key >> _U(2)) % n
         tries = min(n, MOST_TRIES * (need + 8))
@@ -105,8 +103,8 @@ def draw_capped(
         for i in range(max(tries, need)):
             far = need + (i - need + (n - need) // 2) % (n - need) if need <= i < n else i
             rank = _jittered((offset + (before[entry] + far) % n * step) % n, n, stratum_key)
-            position = strata.order[first + rank]
-            if need <= n and not count_up_to(held, strata.capped[position], most):
+            position = cells.order[first + rank]
+            if need <= n and not count_up_to(held, cells.capped[position], cells.most):
                 turned_away[n_away] = position
                 n_away += 1
                 continue
@@ -114,7 +112,7 @@ def draw_capped(
             taken += 1
             if taken == need:
                 break
-        fill_with_turned_away(strata.capped, held, most, turned_away[:n_away], out[filled + taken : filled + need])
+        fill_with_turned_away(cells, held, turned_away[:n_away], out[filled + taken : filled + need])
         filled += need
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.hash_table import count_up_to, empty_counts
-from cellcohort.sampling.planning.plan import TimeWindow
-from cellcohort.sampling.planning.strata import CompiledStrata
+from cellcohort.sampling.planning.epoch_plan import on_average
+from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
 
 CLASSES = 64
@@ -28,11 +28,37 @@ TOLERANCE = 1e-4  # hours, a third of a second; what 32-bit hours leave unsure i
 _U = np.uint64
 
 
-class BatchKey(NamedTuple):
-    """The place of a batch in its epoch, and the key of the epoch."""
+class DrawnCells(NamedTuple):
+    """The cells that may be drawn, and what every batch is to hold of them, as compiled functions take them.
 
-    number: Whole
-    epoch: np.uint64
+    Attributes
+    ----------
+    order, start, times, times_start, times_indptr : numpy.ndarray
+        As in `Strata`.
+    capped : numpy.ndarray of int
+        Code of the capped label of every cell of the table; empty without a cap.
+    most : int
+        Cells of one capped label in a batch; 0 without a cap.
+    half_width, inside : float
+        Half-width of the time window in hours, and cells of a batch inside it, on average.
+    """
+
+    order: np.ndarray
+    start: np.ndarray
+    times: np.ndarray
+    times_start: np.ndarray
+    times_indptr: np.ndarray
+    capped: np.ndarray
+    most: int
+    half_width: float
+    inside: float
+
+    @classmethod
+    def of(cls, plan: Plan) -> DrawnCells:
+        """Return those of a plan."""
+        strata, inside = plan.strata, plan.places * plan.share_inside
+        arrays = strata.order, strata.start, strata.times, strata.times_start, strata.times_indptr
+        return cls(*arrays, plan.capped, plan.cap, float(plan.half_width), inside)
 
 
 class Part(NamedTuple):
@@ -46,47 +72,48 @@ class Part(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def draw_in_time_window(
-    strata: CompiledStrata,
+    cells: DrawnCells,
     stratum: np.ndarray,
     count: np.ndarray,
-    window: TimeWindow,
-    most: Whole,
-    key: BatchKey,
+    focal: float,
+    number: Whole,
+    key: np.uint64,
     out: np.ndarray,
 ) -> None:
-    """Fill `out` with ``count[i]`` cells of each ``stratum[i]``, as many of all inside the time window as it asks.
+    """Fill `out` with ``count[i]`` cells of each ``stratum[i]``, of all as many inside the time window as are asked.
 
-    With `most` > 0, at most so many cells of one capped label, if there are.
+    With a cap, at most `most` cells of one capped label, if there are. `number` is the place of the batch in its
+    epoch, and `key` that of the epoch.
     """
     m = len(stratum)
     low, high, begin, end = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
     for entry in range(m):
         s = stratum[entry]
-        size = strata.start[s + 1] - strata.start[s]
-        first, last = strata.times_indptr[s], strata.times_indptr[s + 1]
-        first = first_from(strata.times, first, last, window.focal - window.half_width - TOLERANCE)
-        begin[entry] = strata.times_start[first] - strata.start[s]
-        last = first_from(strata.times, first, last, window.focal + window.half_width + TOLERANCE)
-        end[entry] = strata.times_start[last] - strata.start[s]
+        size = cells.start[s + 1] - cells.start[s]
+        first, last = cells.times_indptr[s], cells.times_indptr[s + 1]
+        first = first_from(cells.times, first, last, focal - cells.half_width - TOLERANCE)
+        begin[entry] = cells.times_start[first] - cells.start[s]
+        last = first_from(cells.times, first, last, focal + cells.half_width + TOLERANCE)
+        end[entry] = cells.times_start[last] - cells.start[s]
         low[entry], high[entry] = least_and_most(count[entry], size, end[entry] - begin[entry])
-    n_inside = share_out(count, low, high, window.n_inside, key.number)
+    n_inside = share_out(count, low, high, on_average(cells.inside, number), number)
 
     filled = 0
-    held = empty_counts(count.sum() if most > 0 else 1)
+    held = empty_counts(count.sum() if cells.most > 0 else 1)
     for entry in range(m):
         s = stratum[entry]
-        size = strata.start[s + 1] - strata.start[s]
+        size = cells.start[s + 1] - cells.start[s]
         near, far = n_inside[entry], count[entry] - n_inside[entry]
         if near:
             part = Part(s, (begin[entry], end[entry]), (0, 0), False)
-            _draw_part(strata, part, held, most, key, out[filled : filled + near])
+            _draw_part(cells, part, held, number, key, out[filled : filled + near])
         if far:
             part = Part(s, (0, begin[entry]), (end[entry], size), True)
-            _draw_part(strata, part, held, most, key, out[filled + near : filled + near + far])
+            _draw_part(cells, part, held, number, key, out[filled + near : filled + near + far])
         filled += count[entry]
-    if most == 0:  # without a cap, all positions are looked up together, which is faster
+    if cells.most == 0:  # without a cap, all positions are looked up together, which is faster
         for i in range(filled):
-            out[i] = strata.order[out[i]]
+            out[i] = cells.order[out[i]]
 
 
 @njit(cache=True, nogil=True)
@@ -128,31 +155,30 @@ def share_out(count: np.ndarray, low: np.ndarray, high: np.ndarray, inside: Whol
 
 
 @njit(cache=True, nogil=True)
-def _draw_part(
-    strata: CompiledStrata, part: Part, held: np.ndarray, most: Whole, key: BatchKey, out: np.ndarray
-) -> None:
+def _draw_part(cells: DrawnCells, part: Part, held: np.ndarray, number: Whole, key: np.uint64, out: np.ndarray) -> None:
     """Fill `out` with cells of one part of a stratum: ranks in sorted order, or positions where there is a cap."""
-    begin_of, size = strata.start[part.stratum], strata.start[part.stratum + 1] - strata.start[part.stratum]
+    begin_of, size = cells.start[part.stratum], cells.start[part.stratum + 1] - cells.start[part.stratum]
     need, n_fit = len(out), part.first[1] - part.first[0] + part.second[1] - part.second[0]
-    stratum_key = mix(key.epoch, _U(part.stratum))
+    stratum_key = mix(key, _U(part.stratum))
     if size <= SMALL:
-        stratum_key = mix(stratum_key, _U(key.number // CLASSES))
-    if size <= CLASSES and most == 0 and need <= n_fit <= FEW:
-        _draw_few(part, key.number % CLASSES, mix(stratum_key, _U(0)), begin_of, out)
+        stratum_key = mix(stratum_key, _U(number // CLASSES))
+    if size <= CLASSES and cells.most == 0 and need <= n_fit <= FEW:
+        _draw_few(part, number % CLASSES, mix(stratum_key, _U(0)), begin_of, out)
         return
     shift = np.int64(stratum_key % _U(CLASSES)) if size > CLASSES else np.int64(0)
-    batch_key = mix(mix(key.epoch, _U(key.number)), _U(part.stratum))
+    batch_key = mix(mix(key, _U(number)), _U(part.stratum))
     # of each run, its first block and number of blocks
     left, n_left = _blocks(part.first[0] + shift, part.first[1] + shift)
     right, n_right = _blocks(part.second[0] + shift, part.second[1] + shift)
-    look_up, most = most > 0, most if need <= n_fit else 0
-    tries = min(n_fit, MOST_TRIES * (need + 8)) if most > 0 else 0
+    look_up = cells.most > 0
+    capped = look_up and need <= n_fit
+    tries = min(n_fit, MOST_TRIES * (need + 8)) if capped else 0
     turned_away = np.empty(tries, np.int64)
     n_blocks = n_left + n_right
     bits = bits_of(n_blocks)
     taken = n_away = round_ = 0
     while True:
-        cell_class = key.number % CLASSES ^ _reversed_bits(round_ % CLASSES)
+        cell_class = number % CLASSES ^ _reversed_bits(round_ % CLASSES)
         round_key = mix(batch_key, _U(2 * round_ + part.outside))
         for i in range(n_blocks):
             j = permuted(i, n_blocks, bits, round_key)
@@ -161,29 +187,27 @@ def _draw_part(
             lowest, highest = part.first if j < n_left else part.second
             if not lowest <= rank < highest:
                 continue
-            position = strata.order[begin_of + rank] if look_up else begin_of + rank
-            if most > 0 and not count_up_to(held, strata.capped[position], most):
+            position = cells.order[begin_of + rank] if look_up else begin_of + rank
+            if capped and not count_up_to(held, cells.capped[position], cells.most):
                 turned_away[n_away] = position
                 n_away += 1
             else:
                 out[taken] = position
                 taken += 1
             if taken + (n_away if taken + n_away == tries else 0) >= need:
-                fill_with_turned_away(strata.capped, held, most, turned_away[:n_away], out[taken:])
+                fill_with_turned_away(cells, held, turned_away[:n_away], out[taken:])
                 return
         round_ += 1
 
 
 @njit(cache=True, nogil=True)
-def fill_with_turned_away(
-    capped: np.ndarray, held: np.ndarray, most: Whole, turned_away: np.ndarray, out: np.ndarray
-) -> None:
+def fill_with_turned_away(cells: DrawnCells, held: np.ndarray, turned_away: np.ndarray, out: np.ndarray) -> None:
     """Fill `out` with cells that the cap turned away, raising the cap one by one."""
-    filled = 0
+    filled, most = 0, cells.most
     while filled < len(out):
         most += 1
         for i in range(len(turned_away)):
-            if turned_away[i] >= 0 and filled < len(out) and count_up_to(held, capped[turned_away[i]], most):
+            if turned_away[i] >= 0 and filled < len(out) and count_up_to(held, cells.capped[turned_away[i]], most):
                 out[filled] = turned_away[i]
                 filled, turned_away[i] = filled + 1, -1
 

@@ -5,7 +5,7 @@ section lies, where every group has an interval as long as its weight. Each run 
 order. The n-th batch of a group, counted over all epochs, rounds its targets by systematic sampling: the targets lie
 end to end on a line, and the places of the batch are points one apart on it, which move on from batch to batch. So
 every run of labels gets the whole number below or above its target, and over epochs every stratum comes as often as
-it is asked.
+it is asked. Its focal time, if any, is that of its group whose turn it is.
 """
 
 from __future__ import annotations
@@ -61,12 +61,33 @@ class Donors(NamedTuple):
     label: np.ndarray
 
 
-class Block(NamedTuple):
-    """Some batches that follow each other: batch `i` takes ``n_cells[j]`` of ``stratum[j]`` for j in ptr[i]:ptr[i + 1].
+class BatchSpec(NamedTuple):
+    """What a batch is to hold.
 
-    `occurrence` is how many batches of all epochs before each had the same primary group (with several primary groups,
-    how many there were); `before` how many cells of the stratum earlier batches of the epoch hold.
+    Attributes
+    ----------
+    primary : int or numpy.ndarray of int
+        Code of the group that the batch is built around, or of several; 0 without a group axis.
+    occurrence : int
+        How many batches of all epochs before had the same primary group; with several, how many there were.
+    focal : float
+        Focal time in hours; -inf where all times of the primary group are missing, NaN without a window axis.
+    stratum, n_cells : numpy.ndarray of int, shape (n_entries,)
+        ``n_cells[i]`` cells of ``stratum[i]``.
+    before : numpy.ndarray of int64, shape (n_entries,)
+        Cells of the stratum that earlier batches of the epoch hold. Of no meaning with a window axis.
     """
+
+    primary: int | np.ndarray
+    occurrence: int
+    focal: float
+    stratum: np.ndarray
+    n_cells: np.ndarray
+    before: np.ndarray
+
+
+class Block(NamedTuple):
+    """Some batches that follow each other, as in `BatchSpec`: batch `i` has the entries ``ptr[i]:ptr[i + 1]``."""
 
     primary: np.ndarray
     occurrence: np.ndarray
@@ -74,10 +95,25 @@ class Block(NamedTuple):
     stratum: np.ndarray
     n_cells: np.ndarray
     before: np.ndarray
+    focal: np.ndarray
+
+
+class Front(NamedTuple):
+    """What batches of an epoch before block `index` hold.
+
+    `begun` is how many of all epochs were built around each group, `taken` the cells of each stratum in this epoch.
+    """
+
+    epoch: int
+    index: int
+    begun: np.ndarray
+    taken: np.ndarray
 
 
 class EpochPlan:
     """What each batch of each epoch takes from every stratum.
+
+    Without times, the cells that earlier batches of the epoch took are counted.
 
     Parameters
     ----------
@@ -89,8 +125,6 @@ class EpochPlan:
         Cells of a batch, and key of all randomness.
     per_epoch : int
         Batches by which epochs follow each other in the endless sequence.
-    counted : bool
-        Whether the cells that earlier batches of the epoch took are counted, so that these are planned before.
     leaks : bool
         Whether cells leak between groups, though `targets` may have none that do.
     """
@@ -103,11 +137,12 @@ class EpochPlan:
         places: int,
         seed: int,
         per_epoch: int,
-        counted: bool,
         leaks: bool = False,
     ) -> None:
-        self.targets, self.places, self._per_epoch = targets, places, per_epoch
-        self._counted = counted
+        self.targets, self.places, self._per_epoch, self._seed = targets, places, per_epoch, seed
+        self._times, timed = strata.times, len(strata.times) > 0
+        self.times_of_group = strata.times_indptr[targets.first] if timed else np.zeros_like(targets.first)
+        self._counted = not timed
         self.share = weights / weights.sum()
         self.key = key_of(seed, 1)
         end = np.rint(np.cumsum(weights) / weights.sum() * WHOLE).astype(np.int64)
@@ -125,48 +160,64 @@ class EpochPlan:
         self._counter_type = strata.order.dtype
         self.per_block = max(1, min(64, BLOCK // places))
         self._kept: tuple[tuple[tuple[int, int], Block], ...] = ()
-        self._front: tuple[int, int, np.ndarray, np.ndarray] | None = None
+        self._front: Front | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
         arrays = [*self.targets, *self.donors[:3], *(array for _, block in self._kept for array in block)]
-        return sum(array.nbytes for array in arrays) + (self._front[2].nbytes if self._front else 0)
+        return sum(array.nbytes for array in arrays) + (self._front.taken.nbytes if self._front else 0)
 
-    def batch(self, epoch: int, number: int) -> tuple[int | np.ndarray, int, np.ndarray, np.ndarray, np.ndarray]:
-        """Primary group or groups, occurrence, strata, cells of each, and cells of each that the epoch had before."""
+    def spec(self, epoch: int, number: int) -> BatchSpec:
+        """Return what batch `number` of an epoch is to hold."""
         index, i = divmod(number, self.per_block)
         block = self.block(epoch, index)
-        j = slice(block.ptr[i], block.ptr[i + 1])
         primary = block.primary[i] if block.primary.ndim > 1 else int(block.primary[i])
-        return primary, int(block.occurrence[i]), block.stratum[j], block.n_cells[j], block.before[j]
+        occurrence, focal, j = int(block.occurrence[i]), float(block.focal[i]), slice(block.ptr[i], block.ptr[i + 1])
+        return BatchSpec(primary, occurrence, focal, block.stratum[j], block.n_cells[j], block.before[j])
 
     def block(self, epoch: int, index: int) -> Block:
         """Batches ``index * per_block`` to ``(index + 1) * per_block - 1`` of an epoch."""
         for place, block in self._kept:
             if place == (epoch, index):
                 return block
-        front = self._front
-        if front is None or front[0] != epoch or front[1] > index or (not self._counted and front[1] < index):
-            begin = 0 if self._counted else index
-            begun = self._begin(epoch * self._per_epoch + begin * self.per_block)
-            front = (epoch, begin, begun, np.zeros(self.targets.first[-1], self._counter_type))
-        while front[1] <= index:
-            _, at, begun, taken = front
-            begun, taken = begun.copy(), taken.copy()
-            block = self._plan(epoch * self._per_epoch + at * self.per_block, begun, taken)
-            self._kept = (*self._kept[1 - MOST_KEPT :], ((epoch, at), block))
-            front = self._front = (epoch, at + 1, begun, taken)
+        first, front = epoch * self._per_epoch, self._front
+        if front is None or front.epoch != epoch or front.index > index:
+            front = Front(epoch, 0, self._begin(first), np.zeros(self.targets.first[-1], self._counter_type))
+        begun, taken, first = front.begun.copy(), front.taken.copy(), first + index * self.per_block
+        if front.index < index:
+            begun = self._pass_over(begun, first, taken)
+        planned = self._plan(first, begun, taken)
+        block = Block(*planned, self._focal_times(epoch, planned[0], planned[1]))
+        self._kept = (*self._kept[1 - MOST_KEPT :], ((epoch, index), block))
+        self._front = Front(epoch, index + 1, begun, taken)
         return block
 
     def _begin(self, first: int) -> np.ndarray:
         """How many batches before number `first` of all epochs are built around each group, int64 (n_groups,)."""
         return occurrences_before(self.groups, first, self.key)
 
-    def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> Block:
+    def _pass_over(self, begun: np.ndarray, first: int, taken: np.ndarray) -> np.ndarray:
+        """Count the cells of batches up to number `first` of all epochs in `taken`; return how many are begun then."""
+        end = self._begin(first)
+        if self._counted:
+            count_cells(self.targets, self.donors, begun, end, taken, self.places, self.key)
+        return end
+
+    def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
         """Plan a block from batch `first` of all epochs on; counts its batches in `begun` and its cells in `taken`."""
         primary = primary_groups(self.groups, first, self.per_block, self.key)
-        return Block(*_plan_block(primary, begun, self.targets, self.donors, taken, self.places, self.key))
+        return _plan_block(primary, begun, self.targets, self.donors, taken, self.places, self.key)
+
+    def _focal_times(self, epoch: int, primary: np.ndarray, occurrence: np.ndarray) -> np.ndarray:
+        """Focal times of batches: each time of the primary group in turn, and of several groups each in turn."""
+        if self._counted:
+            return np.full(len(primary), np.nan)
+        sets = primary.reshape(len(primary), -1)
+        turn, which = np.divmod(occurrence, sets.shape[1])
+        group = sets[np.arange(len(sets)), which]
+        keys = np.array([key_of(self._seed, epoch, g) for g in group.tolist()])
+        return focal_times(self._times, self.times_of_group, group, turn, keys)
 
     def rates(self) -> np.ndarray:
         """Cells that a batch takes from each stratum on average for its own group, float of shape (n_strata,)."""
@@ -223,6 +274,53 @@ def floor_sum(n: Whole, m: Whole, a: Whole, b: Whole) -> Whole:
         if top < m:
             return total
         n, b, m, a = top // m, top % m, a, m
+
+
+@njit(cache=True, nogil=True)
+def focal_times(
+    times: np.ndarray, indptr: np.ndarray, group: np.ndarray, turn: np.ndarray, key: np.ndarray
+) -> np.ndarray:
+    """For each batch, one of its group's ``times[indptr[g]:indptr[g + 1]]``: each in turn, in a pseudo-random order.
+
+    A missing time passes its turn on to the next one; -inf if all are missing.
+    """
+    out = np.full(len(group), -np.inf)
+    for i in range(len(group)):
+        first, n = indptr[group[i]], indptr[group[i] + 1] - indptr[group[i]]
+        at = permuted(turn[i] % n, n, bits_of(n), mix(key[i], _U(turn[i] // n)))
+        for j in range(n):
+            time = times[first + (at + j) % n]
+            if np.isfinite(time):
+                out[i] = time
+                break
+    return out
+
+
+@njit(cache=True, nogil=True)
+def count_cells(
+    targets: Targets,
+    donors: Donors,
+    begin: np.ndarray,
+    end: np.ndarray,
+    taken: np.ndarray,
+    places: Whole,
+    key: np.uint64,
+) -> None:
+    """Add to `taken` what batches ``begin[g]`` to ``end[g] - 1`` of every group take from each stratum."""
+    stratum, n_cells = np.empty(places, np.int32), np.empty(places, np.int32)
+    for g in range(len(begin)):
+        period = _period(targets, g) if targets.leak[g] == 0 else 0
+        nth, first, last = begin[g], targets.first[g], targets.first[g + 1]
+        while nth < end[g]:
+            if period > 0 and nth % period == 0 and nth + period <= end[g]:
+                periods = (end[g] - nth) // period  # in which the group's strata give equally many cells
+                for s in range(first, last):
+                    taken[s] += periods * period * np.int64(np.rint(targets.own[g])) // (last - first)
+                nth += periods * period
+                continue
+            for j in range(round_batch(targets, donors, g, nth, key, stratum, n_cells)):
+                taken[stratum[j]] += n_cells[j]
+            nth += 1
 
 
 @njit(cache=True, nogil=True)
@@ -299,20 +397,27 @@ def round_batch(
 
 
 @njit(cache=True, nogil=True)
+def on_average(cells: float, number: Whole) -> Whole:
+    """Return the whole number for batch `number` that is `cells` on average; fractions are made up over batches."""
+    whole = np.int64(cells + 1e-9)
+    part = cells + 1e-9 - whole
+    return whole + np.int64((number + 1) * part) - np.int64(number * part)
+
+
+@njit(cache=True, nogil=True)
 def round_own(
     targets: Targets, group: Whole, occurrence: Whole, theta: float, places: Whole, key: np.uint64
 ) -> tuple[np.ndarray, np.ndarray, Whole]:
     """Which strata of the group a batch takes, in order, the cells of each, and their sum."""
     first, n = targets.first[group], targets.first[group + 1] - targets.first[group]
-    own, equal = targets.own[group], targets.equal[group]
+    own, period = targets.own[group], _period(targets, group)
     bits = bits_of(n)
-    if equal and abs(own - np.rint(own)) < 1e-9:  # each in turn gets a spare place; in a new order when all had some
+    if period > 0:  # each in turn gets a spare place; in a new order when all had some
         total = np.int64(np.rint(own))
-        spare, per_round = total % n, n // _gcd(n, total % n)
-        round_key = mix(key, _U(occurrence // per_round))
+        spare, round_key = total % n, mix(key, _U(occurrence // period))
         leaf = np.empty(spare, np.int64)
         for j in range(spare):
-            leaf[j] = permuted((occurrence % per_round * spare + j) % n, n, bits, round_key)
+            leaf[j] = permuted((occurrence % period * spare + j) % n, n, bits, round_key)
         if total < n:
             return np.sort(leaf), np.ones(spare, np.int64), total
         cells = np.full(n, total // n)
@@ -332,7 +437,7 @@ def round_own(
         cells[filled - 1] += 1
         n_own += 1
     leaf, cells = leaf[:filled], cells[:filled]
-    if equal:
+    if targets.equal[group]:
         round_key = mix(key, _U(occurrence // n))
         for j in range(filled):
             leaf[j] = permuted(leaf[j], n, bits, round_key)
@@ -396,7 +501,12 @@ def _donate(
 
 
 @njit(cache=True, nogil=True)
-def _gcd(a: Whole, b: Whole) -> Whole:
+def _period(targets: Targets, group: Whole) -> Whole:
+    """After how many batches all strata of a group gave equally many cells; 0 if their targets do not allow it."""
+    own, n = np.rint(targets.own[group]), targets.first[group + 1] - targets.first[group]
+    if not targets.equal[group] or abs(targets.own[group] - own) >= 1e-9:
+        return 0
+    a, b = n, np.int64(own) % n
     while b:
         a, b = b, a % b
-    return a
+    return n // a

@@ -3,64 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba import njit
 
 from cellcohort.cells import CellTable, Column
 from cellcohort.messages import listed, several
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
-from cellcohort.sampling.planning.epoch_plan import EpochPlan
+from cellcohort.sampling.planning.epoch_plan import BatchSpec, EpochPlan
 from cellcohort.sampling.planning.primary_sets import PrimarySets
 from cellcohort.sampling.planning.shortfalls import short_windows, shortfalls
 from cellcohort.sampling.planning.strata import build_strata
 from cellcohort.sampling.planning.targets import AskedShares, build_targets
-from cellcohort.sampling.rng import Whole, bits_of, key_of, mix, permuted
 
 MOST_TO_COVER = 100  # times the batches that the cells fill
 LOOKED_AT = 20_000  # batches, to find how many cover the cells in every epoch
-_U = np.uint64
-
-
-class TimeWindow(NamedTuple):
-    """The time window of a batch: `n_inside` of its cells are at most `half_width` hours from `focal`, if there are."""
-
-    focal: float
-    half_width: float
-    n_inside: Whole
-
-
-class BatchSpec(NamedTuple):
-    """What a batch is to hold.
-
-    Attributes
-    ----------
-    epoch, number : int
-        The epoch, and the place of the batch in the sequence that all ranks share.
-    primary : int or numpy.ndarray of int
-        Code of the group that the batch is built around, or of several; 0 without a group axis.
-    stratum, n_cells : numpy.ndarray of int, shape (n_entries,)
-        ``n_cells[i]`` cells of ``stratum[i]``.
-    before : numpy.ndarray of int64, shape (n_entries,)
-        Cells of the stratum that earlier batches of the epoch hold. Empty with a time window, which does not need it.
-    window : TimeWindow or None
-        None without a window axis. The focal time is -inf where all times of the primary group are missing.
-    """
-
-    epoch: int
-    number: int
-    primary: int | np.ndarray
-    stratum: np.ndarray
-    n_cells: np.ndarray
-    before: np.ndarray
-    window: TimeWindow | None
-
-    @property
-    def focal(self) -> float:
-        """Focal time of the batch, in hours; NaN without one."""
-        return self.window.focal if self.window is not None and np.isfinite(self.window.focal) else np.nan
 
 
 class Plan:
@@ -92,8 +50,6 @@ class Plan:
         The column of times; empty without a window axis.
     half_width, share_inside : float
         Half-width of the time window in hours, and share of a batch inside it; NaN without a window axis.
-    times_of_group : numpy.ndarray of int64, shape (n_groups + 1,)
-        Group `g` has the times ``strata.times[times_of_group[g]:times_of_group[g + 1]]``.
     capped, cap : numpy.ndarray of int, int
         Code of the capped label of every cell of the table, and cells of one label in a batch; 0 for no cap.
     batches : EpochPlan
@@ -128,23 +84,20 @@ class Plan:
         self.strata = build_strata(column, [one.column for one in asked], hours, capped, positions, len(cells))
         weights = self.weights = np.where(np.isin(np.arange(len(weights)), self.strata.group), weights, 0.0)
         self.leaky = group.leaky if group else 0.0
-        groups = np.searchsorted(self.strata.group, np.arange(len(weights) + 1))
-        self.times_of_group = self.strata.times_indptr[groups] if self.timed else np.zeros(len(groups), np.int64)
         ratios = [one.share for one in asked]
-        counted = not self.timed
         self.batches: EpochPlan
         if group is not None and column is not None and group.n_primary > 1:
             cells_of = np.bincount(self.strata.group, self.strata.size, len(weights)).astype(np.int64)
             _check_blocks(column, cells_of, group, places)
             self.batches = sets = PrimarySets(
-                self.strata, ratios, weights, group.n_primary, self.leaky, places, seed, self.n_batches, counted
+                self.strata, ratios, weights, group.n_primary, self.leaky, places, seed, self.n_batches
             )
             targets = sets.targets
             self.warnings = shortfalls(self.strata, targets, column, asked, 0.0, sets.block_cells)
             self.warnings += _everywhere(column, weights, sets)
         else:
             targets = build_targets(self.strata, ratios, self.leaky, places, len(weights))
-            self.batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches, counted)
+            self.batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches)
             self.warnings = shortfalls(self.strata, targets, column, asked, self.leaky, places)
         if window and (short := short_windows(self.strata, targets, window.half_width, window.inside)):
             self.warnings = (*self.warnings, short)
@@ -198,21 +151,7 @@ class Plan:
 
     def spec(self, epoch: int, number: int) -> BatchSpec:
         """Return what one batch is to hold."""
-        primary, occurrence, stratum, n_cells, before = self.batches.batch(epoch, number)
-        if self.timed:
-            focal = self._focal(epoch, primary, occurrence)
-            window = TimeWindow(focal, self.half_width, inside_of(self.places * self.share_inside, number))
-            return BatchSpec(epoch, number, primary, stratum, n_cells, before, window)
-        return BatchSpec(epoch, number, primary, stratum, n_cells, before, None)
-
-    def _focal(self, epoch: int, primary: int | np.ndarray, occurrence: int) -> float:
-        """Focal time of a batch: each time of its primary group in turn, and of several each in turn."""
-        if isinstance(primary, np.ndarray):
-            n = len(primary)
-            primary, occurrence = int(primary[occurrence % n]), occurrence // n
-        first, last = self.times_of_group[primary], self.times_of_group[primary + 1]
-        time = focal_time(self.strata.times, first, last, occurrence, key_of(self.seed, epoch, primary))
-        return -np.inf if time < 0 else float(self.strata.times[time])
+        return self.batches.spec(epoch, number)
 
     def asked(self, primary: int | np.ndarray, focal: float) -> Asked:
         """Return what the axes ask of a batch with this primary group (or several) and focal time."""
@@ -306,26 +245,6 @@ def _everywhere(column: Column, weights: np.ndarray, sets: PrimarySets) -> tuple
         f"primary in every batch, and no more: by weight {column.labels[worst]!r} would have {asked[worst]:.2f} of the "
         f"{sets.n_primary} blocks.",
     )
-
-
-@njit(cache=True, nogil=True)
-def inside_of(cells: float, number: Whole) -> Whole:
-    """Return the whole number for batch `number` that is `cells` on average; fractions are made up over batches."""
-    whole = np.int64(cells + 1e-9)
-    part = cells + 1e-9 - whole
-    return whole + np.int64((number + 1) * part) - np.int64(number * part)
-
-
-@njit(cache=True, nogil=True)
-def focal_time(times: np.ndarray, first: Whole, last: Whole, occurrence: Whole, key: np.uint64) -> Whole:
-    """Which of ``times[first:last]`` is focal: each in turn, in a pseudo-random order; -1 if all are missing."""
-    n = last - first
-    index = permuted(occurrence % n, n, bits_of(n), mix(key, _U(occurrence // n)))
-    for i in range(n):
-        known = first + (index + i) % n
-        if np.isfinite(times[known]):
-            return known
-    return -1
 
 
 def _by_kind(

@@ -24,9 +24,9 @@ from cellcohort.sampling.planning.epoch_plan import (
     SILVER,
     STEP,
     WHOLE,
-    Block,
     Donors,
     EpochPlan,
+    on_average,
     round_own,
 )
 from cellcohort.sampling.planning.strata import Strata
@@ -75,8 +75,6 @@ class PrimarySets(EpochPlan):
         Cells of a batch, and key of all randomness.
     per_epoch : int
         Batches by which epochs follow each other in the endless sequence.
-    counted : bool
-        Whether the cells that earlier batches of the epoch took are counted.
 
     Attributes
     ----------
@@ -98,12 +96,11 @@ class PrimarySets(EpochPlan):
         places: int,
         seed: int,
         per_epoch: int,
-        counted: bool,
     ) -> None:
         self.n_primary, leak = n_primary, leaky * places
         self.block_cells = (places - leak) / n_primary
         targets = build_targets(strata, ratios, 0.0, self.block_cells, len(weights))
-        super().__init__(strata, targets, weights, places, seed, per_epoch, counted, leak > 0)
+        super().__init__(strata, targets, weights, places, seed, per_epoch, leak > 0)
         groups = np.flatnonzero(weights)
         self.often: np.ndarray = np.zeros(len(weights))
         self.often[groups] = fill(float(n_primary), weights[groups], np.ones(len(groups), np.int64))
@@ -116,14 +113,21 @@ class PrimarySets(EpochPlan):
 
     @override
     def _begin(self, first: int) -> np.ndarray:
-        return np.empty(0, np.int64)  # nothing rotates by how often a group was primary
+        return np.array([first])  # nothing rotates by how often a group was primary
 
     @override
-    def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> Block:
+    def _pass_over(self, begun: np.ndarray, first: int, taken: np.ndarray) -> np.ndarray:
+        while self._counted and begun[0] < first:
+            self._plan(int(begun[0]), begun, taken)
+        return self._begin(first)
+
+    @override
+    def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
         primary = primary_sets(self._groups, self._upto, self.n_primary, first, self.per_block, self.key)
         turn = np.arange(first, first + self.per_block)
+        begun += self.per_block
         planned = _plan_block(primary, turn, self.targets, self.donors, self._shares, taken, self.places, self.key)
-        return Block(primary, turn, *planned)
+        return primary, turn, *planned
 
 
 def _whole_lengths(often: np.ndarray, n_primary: int) -> np.ndarray:
@@ -214,10 +218,7 @@ def round_set(
 ) -> Whole:
     """Write the strata of batch `turn` and the cells of each, by label; return how many entries there are."""
     places = np.int64(np.rint(shares.labels.own[0]))
-    whole = np.int64(shares.leak + 1e-9)
-    part = shares.leak + 1e-9 - whole
-    n_leak = whole + np.int64((turn + 1) * part) - np.int64(turn * part)
-    full = True
+    n_leak, full = on_average(shares.leak, turn), True
     for group in primary:
         full = full and shares.full[group]
     outside = np.sort(primary)
