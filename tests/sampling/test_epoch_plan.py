@@ -21,6 +21,7 @@ from cellcohort.sampling import (
     ShortfallWarning,
     TemporallyEnriched,
 )
+from cellcohort.sampling.planning import epoch_plan
 from cellcohort.sampling.planning.epoch_plan import (
     RUN,
     STEP,
@@ -29,6 +30,7 @@ from cellcohort.sampling.planning.epoch_plan import (
     floor_sum,
     occurrences_before,
     primary_groups,
+    round_batch,
 )
 from cellcohort.sampling.planning.primary_sets import _whole_lengths, primary_sets
 from cellcohort.sampling.planning.targets import fill
@@ -137,14 +139,38 @@ def test_the_step_is_the_golden_section() -> None:
     assert abs(STEP / WHOLE - (math.sqrt(5) - 1) / 2) < 1e-9 and math.gcd(STEP, WHOLE) == 1
 
 
-def test_blocks_are_the_same_in_any_order() -> None:
+@pytest.mark.parametrize("experiment", [ExperimentAware(), ExperimentAware(0.1), ExperimentAware(0.1, experiments=2)])
+@pytest.mark.parametrize("ratio", [None, {"c0": 0.4}])
+def test_blocks_are_the_same_in_any_order(experiment: ExperimentAware, ratio: dict[str, float] | None) -> None:
     cells = CellTable.from_frame(table({(f"e{e}", f"c{c}"): 300 for e in range(3) for c in range(4)}))
-    axes = {"e": ExperimentAware(0.1), "c": ConditionBalanced()}
-    s = sampler(cells, axes, 16, num_batches=600)
+    axes = {"e": experiment, "c": ConditionBalanced(ratio)}
+    s = sampler(cells, axes, 18, num_batches=600)
     steps = [(epoch, step) for epoch in (0, 1, 2) for step in (0, 63, 64, 599, 70, 2)]
     there = [s.batch(*place).tolist() for place in steps]
-    other = sampler(cells, axes, 16)
+    other = sampler(cells, axes, 18)
     assert [other.batch(*place).tolist() for place in reversed(steps)] == there[::-1]
+    plan, taken = sampler(cells, axes, 18)._picker.plan, np.zeros(12, np.int64)
+    for number in range(599):
+        spec = plan.spec(1, number)
+        taken[spec.stratum] += spec.n_cells
+    spec = sampler(cells, axes, 18)._picker.plan.spec(1, 599)
+    assert spec.before.tolist() == taken[spec.stratum].tolist(), "counted by a jump, and batch by batch"
+
+
+def test_a_jump_counts_whole_periods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = CellTable.from_frame(table({(f"e{e}", f"c{c}"): 300 for e in range(3) for c in range(4)}))
+    plan = sampler(cells, {"e": ExperimentAware(), "c": ConditionBalanced()}, 18)._picker.plan.batches
+    first, n, rounded = 37, 10**6, [0]  # each of 4 conditions has the 2 spare places once in 2 batches
+
+    def counted(*arguments: Any) -> Any:
+        rounded[0] += 1
+        return round_batch(*arguments)
+
+    monkeypatch.setattr(epoch_plan, "round_batch", counted)
+    taken, begin, end = np.zeros(12, np.int64), plan._begin(first), plan._begin(first + n)
+    epoch_plan.count_cells.py_func(plan.targets, plan.donors, begin, end, taken, 18, plan.key)
+    assert taken.sum() == 18 * n and np.abs(taken - 18 * (end - begin).repeat(4) / 4).max() <= 1
+    assert rounded[0] <= 2 * 3, "one batch before and one after the whole periods of each group"
 
 
 @st.composite

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cellcohort.sampling.rng import bits_of, key_of, mix, permuted, uniform
+from cellcohort.sampling.rng import bits_of, key_of, key_of_three, mix, permuted, uniform
 
 GOLDEN, MIX1, MIX2, MASK = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 2**64 - 1
 
@@ -19,6 +19,10 @@ def plain_mix(key: int, value: int) -> int:
 def test_mix_is_the_same_in_plain_python(key: int) -> None:
     for value in (0, 1, 12345, 2**63 + 7):
         assert int(mix(np.uint64(key), np.uint64(value))) == plain_mix(key, value)
+
+
+def test_key_of_three_numbers_in_compiled_code() -> None:
+    assert key_of_three(np.uint64(2**64 - 1), np.uint64(3), np.uint64(0)) == key_of(2**64 - 1, 3, 0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 100, 1000])

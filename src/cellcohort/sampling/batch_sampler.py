@@ -372,9 +372,10 @@ class BatchSampler:
 
         Notes
         -----
-        Without a time window, a batch takes the cells that follow those of earlier batches of its epoch. These are
-        therefore planned first, in a few microseconds each: a jump to batch 4,000 of an epoch takes some 10 ms, and
-        to batch 1,000,000 some seconds. Batches after it come at once. With a time window every batch does.
+        Without a time window, a batch takes the cells that follow those of earlier batches of its epoch. A jump counts
+        these first: at once where no cells leak and each batch holds equally many of all labels, else in about a
+        microsecond for each batch passed over (in tens of microseconds with thousands of labels). So a jump over 4,000
+        batches takes a few milliseconds, and over 1,000,000 about a second. With a time window nothing is counted.
         """
         return self._draw(whole_number("epoch", epoch, 0), whole_number("step", step, 0))
 

@@ -1,6 +1,8 @@
-"""Counts of labels in a hash table; compiled."""
+"""Counts of labels in a hash table, by which a batch is capped; compiled."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -8,6 +10,14 @@ from numba import njit
 from cellcohort.sampling.rng import Whole, mix
 
 _U = np.uint64
+
+
+class Cap(NamedTuple):
+    """A batch takes at most `most` cells of a label (any number if 0); `label` by position, `tally` of the batch."""
+
+    label: np.ndarray
+    most: int
+    tally: np.ndarray
 
 
 @njit(cache=True, nogil=True)

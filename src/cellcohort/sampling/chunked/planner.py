@@ -18,7 +18,6 @@ from cellcohort.sampling.chunked.chunk_index import ChunkIndex, ChunkOrder, buil
 from cellcohort.sampling.chunked.demand import GroupBatches, GroupTimes, WindowSpec, window_demand, window_spec
 from cellcohort.sampling.chunked.pool import (
     CHUNKS,
-    Cap,
     Pool,
     Request,
     add_chunk,
@@ -29,7 +28,7 @@ from cellcohort.sampling.chunked.pool import (
     take,
 )
 from cellcohort.sampling.chunked.rotation import Rotation
-from cellcohort.sampling.hash_table import empty_counts
+from cellcohort.sampling.hash_table import Cap, empty_counts
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.strata import CompiledStrata
 from cellcohort.sampling.rng import bits_of, key_of, mix, permuted, unit

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
-from cellcohort.sampling.hash_table import count_up_to
+from cellcohort.sampling.hash_table import Cap, count_up_to
 from cellcohort.sampling.rng import mix
 
 POSITION, TIMES_TAKEN, LAST_CALL, ODDS = 0, 1, 2, 3  # columns of `Pool.cells`
@@ -72,14 +72,6 @@ class Request(NamedTuple):
     low: int
     high: int
     inside: bool
-
-
-class Cap(NamedTuple):
-    """A batch takes at most `most` cells of a label (any number if 0); `label` by position, `tally` of the batch."""
-
-    label: np.ndarray
-    most: int
-    tally: np.ndarray
 
 
 @njit(cache=True, nogil=True)

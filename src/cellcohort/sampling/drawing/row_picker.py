@@ -12,7 +12,7 @@ from numba import njit
 
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.drawing.time_window import MOST_TRIES, DrawnCells, draw_in_time_window, fill_with_turned_away
-from cellcohort.sampling.hash_table import count_up_to, empty_counts
+from cellcohort.sampling.hash_table import Cap, count_up_to, empty_counts
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.rng import Whole, bits_of, key_of, mix, permuted, stride
 
@@ -91,7 +91,7 @@ def draw_capped(
     Cells of one label are neighbours in a stratum, and its order takes long steps, so that few are turned away. Their
     places go to cells that the order will not reach for long.
     """
-    filled, held = 0, empty_counts(count.sum())
+    filled, cap = 0, Cap(cells.capped, cells.most, empty_counts(count.sum()))
     for entry in range(len(stratum)):
         s, need = stratum[entry], count[entry]
         first, n = cells.start[s], cells.start[s + 1] - cells.start[s]
@@ -104,7 +104,7 @@ def draw_capped(
             far = need + (i - need + (n - need) // 2) % (n - need) if need <= i < n else i
             rank = _jittered((offset + (before[entry] + far) % n * step) % n, n, stratum_key)
             position = cells.order[first + rank]
-            if need <= n and not count_up_to(held, cells.capped[position], cells.most):
+            if need <= n and not count_up_to(cap.tally, cap.label[position], cap.most):
                 turned_away[n_away] = position
                 n_away += 1
                 continue
@@ -112,7 +112,7 @@ def draw_capped(
             taken += 1
             if taken == need:
                 break
-        fill_with_turned_away(cells, held, turned_away[:n_away], out[filled + taken : filled + need])
+        fill_with_turned_away(cap, turned_away[:n_away], out[filled + taken : filled + need])
         filled += need
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.hash_table import count_up_to, empty_counts
+from cellcohort.sampling.hash_table import Cap, count_up_to, empty_counts
 from cellcohort.sampling.planning.epoch_plan import on_average
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
@@ -62,9 +62,11 @@ class DrawnCells(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The cells of one stratum inside or outside a time window: two runs of ranks in the stratum."""
+    """The cells of one stratum inside or outside a time window: two runs of ranks in it. It begins at `start`."""
 
     stratum: Whole
+    start: Whole
+    size: Whole
     first: tuple[Whole, Whole]
     second: tuple[Whole, Whole]
     outside: bool
@@ -99,19 +101,19 @@ def draw_in_time_window(
     n_inside = share_out(count, low, high, on_average(cells.inside, number), number)
 
     filled = 0
-    held = empty_counts(count.sum() if cells.most > 0 else 1)
+    cap = Cap(cells.capped, cells.most, empty_counts(count.sum() if cells.most > 0 else 1))
     for entry in range(m):
-        s = stratum[entry]
-        size = cells.start[s + 1] - cells.start[s]
+        s, start = stratum[entry], cells.start[stratum[entry]]
+        size = cells.start[s + 1] - start
         near, far = n_inside[entry], count[entry] - n_inside[entry]
         if near:
-            part = Part(s, (begin[entry], end[entry]), (0, 0), False)
-            _draw_part(cells, part, held, number, key, out[filled : filled + near])
+            part = Part(s, start, size, (begin[entry], end[entry]), (0, 0), False)
+            _draw_part(cells.order, part, cap, number, key, out[filled : filled + near])
         if far:
-            part = Part(s, (0, begin[entry]), (end[entry], size), True)
-            _draw_part(cells, part, held, number, key, out[filled + near : filled + near + far])
+            part = Part(s, start, size, (0, begin[entry]), (end[entry], size), True)
+            _draw_part(cells.order, part, cap, number, key, out[filled + near : filled + near + far])
         filled += count[entry]
-    if cells.most == 0:  # without a cap, all positions are looked up together, which is faster
+    if cap.most == 0:  # without a cap, all positions are looked up together, which is faster
         for i in range(filled):
             out[i] = cells.order[out[i]]
 
@@ -155,23 +157,21 @@ def share_out(count: np.ndarray, low: np.ndarray, high: np.ndarray, inside: Whol
 
 
 @njit(cache=True, nogil=True)
-def _draw_part(cells: DrawnCells, part: Part, held: np.ndarray, number: Whole, key: np.uint64, out: np.ndarray) -> None:
+def _draw_part(order: np.ndarray, part: Part, cap: Cap, number: Whole, key: np.uint64, out: np.ndarray) -> None:
     """Fill `out` with cells of one part of a stratum: ranks in sorted order, or positions where there is a cap."""
-    begin_of, size = cells.start[part.stratum], cells.start[part.stratum + 1] - cells.start[part.stratum]
     need, n_fit = len(out), part.first[1] - part.first[0] + part.second[1] - part.second[0]
     stratum_key = mix(key, _U(part.stratum))
-    if size <= SMALL:
+    if part.size <= SMALL:
         stratum_key = mix(stratum_key, _U(number // CLASSES))
-    if size <= CLASSES and cells.most == 0 and need <= n_fit <= FEW:
-        _draw_few(part, number % CLASSES, mix(stratum_key, _U(0)), begin_of, out)
+    if part.size <= CLASSES and cap.most == 0 and need <= n_fit <= FEW:
+        _draw_few(part, number % CLASSES, mix(stratum_key, _U(0)), out)
         return
-    shift = np.int64(stratum_key % _U(CLASSES)) if size > CLASSES else np.int64(0)
+    shift = np.int64(stratum_key % _U(CLASSES)) if part.size > CLASSES else np.int64(0)
     batch_key = mix(mix(key, _U(number)), _U(part.stratum))
     # of each run, its first block and number of blocks
     left, n_left = _blocks(part.first[0] + shift, part.first[1] + shift)
     right, n_right = _blocks(part.second[0] + shift, part.second[1] + shift)
-    look_up = cells.most > 0
-    capped = look_up and need <= n_fit
+    capped = cap.most > 0 and need <= n_fit
     tries = min(n_fit, MOST_TRIES * (need + 8)) if capped else 0
     turned_away = np.empty(tries, np.int64)
     n_blocks = n_left + n_right
@@ -187,27 +187,27 @@ def _draw_part(cells: DrawnCells, part: Part, held: np.ndarray, number: Whole, k
             lowest, highest = part.first if j < n_left else part.second
             if not lowest <= rank < highest:
                 continue
-            position = cells.order[begin_of + rank] if look_up else begin_of + rank
-            if capped and not count_up_to(held, cells.capped[position], cells.most):
+            position = order[part.start + rank] if cap.most > 0 else part.start + rank
+            if capped and not count_up_to(cap.tally, cap.label[position], cap.most):
                 turned_away[n_away] = position
                 n_away += 1
             else:
                 out[taken] = position
                 taken += 1
             if taken + (n_away if taken + n_away == tries else 0) >= need:
-                fill_with_turned_away(cells, held, turned_away[:n_away], out[taken:])
+                fill_with_turned_away(cap, turned_away[:n_away], out[taken:])
                 return
         round_ += 1
 
 
 @njit(cache=True, nogil=True)
-def fill_with_turned_away(cells: DrawnCells, held: np.ndarray, turned_away: np.ndarray, out: np.ndarray) -> None:
+def fill_with_turned_away(cap: Cap, turned_away: np.ndarray, out: np.ndarray) -> None:
     """Fill `out` with cells that the cap turned away, raising the cap one by one."""
-    filled, most = 0, cells.most
+    filled, most = 0, cap.most
     while filled < len(out):
         most += 1
         for i in range(len(turned_away)):
-            if turned_away[i] >= 0 and filled < len(out) and count_up_to(held, cells.capped[turned_away[i]], most):
+            if turned_away[i] >= 0 and filled < len(out) and count_up_to(cap.tally, cap.label[turned_away[i]], most):
                 out[filled] = turned_away[i]
                 filled, turned_away[i] = filled + 1, -1
 
@@ -219,7 +219,7 @@ def _blocks(begin: Whole, end: Whole) -> tuple[Whole, Whole]:
 
 
 @njit(cache=True, nogil=True)
-def _draw_few(part: Part, first_class: Whole, key: np.uint64, begin_of: Whole, out: np.ndarray) -> None:
+def _draw_few(part: Part, first_class: Whole, key: np.uint64, out: np.ndarray) -> None:
     """Fill `out` with the cells of a part whose classes come up first, found by looking at every cell."""
     due: Whole = -1
     for i in range(len(out)):
@@ -230,7 +230,7 @@ def _draw_few(part: Part, first_class: Whole, key: np.uint64, begin_of: Whole, o
                 own = _reversed_bits(_class_at(rank, key) ^ first_class)
                 if due < own < next_due:
                     next_rank, next_due = rank, own
-        out[i], due = begin_of + next_rank, next_due
+        out[i], due = part.start + next_rank, next_due
 
 
 @njit(cache=True, nogil=True)

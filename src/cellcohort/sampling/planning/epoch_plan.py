@@ -11,14 +11,14 @@ it is asked. Its focal time, if any, is that of its group whose turn it is.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from cellcohort.sampling.planning.strata import Strata, stable_order
 from cellcohort.sampling.planning.targets import Targets
-from cellcohort.sampling.rng import Whole, bits_of, key_of, mix, permuted
+from cellcohort.sampling.rng import Whole, bits_of, key_of, key_of_three, mix, permuted
 
 RUN = 16
 BLOCK = 2**14  # cells of the batches that are planned together
@@ -89,23 +89,23 @@ class BatchSpec(NamedTuple):
 class Block(NamedTuple):
     """Some batches that follow each other, as in `BatchSpec`: batch `i` has the entries ``ptr[i]:ptr[i + 1]``."""
 
-    primary: np.ndarray
-    occurrence: np.ndarray
-    ptr: np.ndarray
+    primary: list[Any]
+    occurrence: list[int]
+    focal: list[float]
+    ptr: list[int]
     stratum: np.ndarray
     n_cells: np.ndarray
     before: np.ndarray
-    focal: np.ndarray
 
 
 class Front(NamedTuple):
-    """What batches of an epoch before block `index` hold.
+    """What batches of an epoch before its block number `block` hold.
 
     `begun` is how many of all epochs were built around each group, `taken` the cells of each stratum in this epoch.
     """
 
     epoch: int
-    index: int
+    block: int
     begun: np.ndarray
     taken: np.ndarray
 
@@ -139,7 +139,7 @@ class EpochPlan:
         per_epoch: int,
         leaks: bool = False,
     ) -> None:
-        self.targets, self.places, self._per_epoch, self._seed = targets, places, per_epoch, seed
+        self.targets, self.places, self._per_epoch, self._seed = targets, places, per_epoch, _U(seed)
         self._times, timed = strata.times, len(strata.times) > 0
         self.times_of_group = strata.times_indptr[targets.first] if timed else np.zeros_like(targets.first)
         self._counted = not timed
@@ -165,16 +165,15 @@ class EpochPlan:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        arrays = [*self.targets, *self.donors[:3], *(array for _, block in self._kept for array in block)]
+        arrays = [*self.targets, *self.donors[:3], *(array for _, block in self._kept for array in block[4:])]
         return sum(array.nbytes for array in arrays) + (self._front.taken.nbytes if self._front else 0)
 
     def spec(self, epoch: int, number: int) -> BatchSpec:
         """Return what batch `number` of an epoch is to hold."""
         index, i = divmod(number, self.per_block)
-        block = self.block(epoch, index)
-        primary = block.primary[i] if block.primary.ndim > 1 else int(block.primary[i])
-        occurrence, focal, j = int(block.occurrence[i]), float(block.focal[i]), slice(block.ptr[i], block.ptr[i + 1])
-        return BatchSpec(primary, occurrence, focal, block.stratum[j], block.n_cells[j], block.before[j])
+        primary, occurrence, focal, ptr, stratum, n_cells, before = self.block(epoch, index)
+        entries = slice(ptr[i], ptr[i + 1])
+        return BatchSpec(primary[i], occurrence[i], focal[i], stratum[entries], n_cells[entries], before[entries])
 
     def block(self, epoch: int, index: int) -> Block:
         """Batches ``index * per_block`` to ``(index + 1) * per_block - 1`` of an epoch."""
@@ -182,14 +181,16 @@ class EpochPlan:
             if place == (epoch, index):
                 return block
         first, front = epoch * self._per_epoch, self._front
-        if front is None or front.epoch != epoch or front.index > index:
+        if front is None or front.epoch != epoch or front.block > index:
             front = Front(epoch, 0, self._begin(first), np.zeros(self.targets.first[-1], self._counter_type))
         begun, taken, first = front.begun.copy(), front.taken.copy(), first + index * self.per_block
-        if front.index < index:
+        if front.block < index:
             begun = self._pass_over(begun, first, taken)
-        planned = self._plan(first, begun, taken)
-        block = Block(*planned, self._focal_times(epoch, planned[0], planned[1]))
-        self._kept = (*self._kept[1 - MOST_KEPT :], ((epoch, index), block))
+        primary, occurrence, ptr, *entries = self._plan(first, begun, taken)
+        focal = self._focal_times(epoch, primary, occurrence).tolist()
+        each = primary.tolist() if primary.ndim == 1 else list(primary)
+        block = Block(each, occurrence.tolist(), focal, ptr.tolist(), *entries)
+        self._kept = (((epoch, index), block), *self._kept[: MOST_KEPT - 1])
         self._front = Front(epoch, index + 1, begun, taken)
         return block
 
@@ -214,10 +215,7 @@ class EpochPlan:
         if self._counted:
             return np.full(len(primary), np.nan)
         sets = primary.reshape(len(primary), -1)
-        turn, which = np.divmod(occurrence, sets.shape[1])
-        group = sets[np.arange(len(sets)), which]
-        keys = np.array([key_of(self._seed, epoch, g) for g in group.tolist()])
-        return focal_times(self._times, self.times_of_group, group, turn, keys)
+        return focal_times(self._times, self.times_of_group, sets, occurrence, self._seed, epoch)
 
     def rates(self) -> np.ndarray:
         """Cells that a batch takes from each stratum on average for its own group, float of shape (n_strata,)."""
@@ -278,16 +276,18 @@ def floor_sum(n: Whole, m: Whole, a: Whole, b: Whole) -> Whole:
 
 @njit(cache=True, nogil=True)
 def focal_times(
-    times: np.ndarray, indptr: np.ndarray, group: np.ndarray, turn: np.ndarray, key: np.ndarray
+    times: np.ndarray, indptr: np.ndarray, sets: np.ndarray, occurrence: np.ndarray, seed: np.uint64, epoch: Whole
 ) -> np.ndarray:
-    """For each batch, one of its group's ``times[indptr[g]:indptr[g + 1]]``: each in turn, in a pseudo-random order.
+    """For each batch, one of ``times[indptr[g]:indptr[g + 1]]``: each in turn, in a pseudo-random order.
 
-    A missing time passes its turn on to the next one; -inf if all are missing.
+    `g` is the primary group in ``sets[i]``, of several each in turn. A missing time passes its turn on to the next
+    one; -inf if all are missing.
     """
-    out = np.full(len(group), -np.inf)
-    for i in range(len(group)):
-        first, n = indptr[group[i]], indptr[group[i] + 1] - indptr[group[i]]
-        at = permuted(turn[i] % n, n, bits_of(n), mix(key[i], _U(turn[i] // n)))
+    out, k = np.full(len(sets), -np.inf), sets.shape[1]
+    for i in range(len(sets)):
+        group, turn = sets[i, occurrence[i] % k], occurrence[i] // k
+        first, n = indptr[group], indptr[group + 1] - indptr[group]
+        at = permuted(turn % n, n, bits_of(n), mix(key_of_three(seed, _U(epoch), _U(group)), _U(turn // n)))
         for j in range(n):
             time = times[first + (at + j) % n]
             if np.isfinite(time):
