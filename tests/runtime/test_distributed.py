@@ -16,7 +16,7 @@ def test_a_restarted_launch_gets_a_store_without_addresses_of_ended_processes(
     restarts: str, world_size: int, renewed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = HashStore()
-    monkeypatch.setattr(distributed, "_store", lambda: kept)
+    monkeypatch.setattr(distributed, "launch_store", lambda: kept)
     for name, value in {"RUN_ID": "x", "RESTART_COUNT": restarts, "USE_AGENT_STORE": "True"}.items():
         monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
     monkeypatch.setenv("MASTER_PORT", "1")

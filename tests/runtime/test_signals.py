@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import sys
@@ -188,7 +189,7 @@ def test_two_ranks_stop_after_the_same_step_and_go_on(quick: tuple[str, ...], tm
 
 
 def test_a_launch_that_torchrun_restarts_goes_on_in_its_own_directory(quick: tuple[str, ...], tmp_path: Path) -> None:
-    """Rank 1 dies without a word in its first start, after a checkpoint within an epoch."""
+    """Rank 1 dies without a word in its first start, after a checkpoint within an epoch; rank 0 names it."""
     (tmp_path / "mine.py").write_text(
         "import os, lightning\n"
         "class Die(lightning.Callback):\n"
@@ -199,11 +200,15 @@ def test_a_launch_that_torchrun_restarts_goes_on_in_its_own_directory(quick: tup
     )
     done = torchrun(
         tmp_path, "train.py", *quick, "logger=none", "+callbacks.die={_target_: mine.Die}",
-        "callbacks.last.every_n_train_steps=4", restarts=1, PYTHONPATH=str(tmp_path),
+        "callbacks.last.every_n_train_steps=4", "callbacks.ranks.hang_seconds=6", restarts=1, PYTHONPATH=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (run,) = tmp_path.glob("outputs/*/*/finished")
     (begun,) = run.parent.parent.glob("unfinished/*")
+    said = re.search(
+        r"Nothing is heard of rank 1 \(process \d+ on \S+; after step (\d+) it began to (.*?)\)", done.stderr
+    )
+    assert said and f"Run directory: {run.parent}. To go on: torchrun --standalone --nproc" in done.stderr
     assert begun.name == f"{run.parent.name}-1" and f"goes on from {begun}/checkpoints/last.ckpt" in done.stdout
     rows = read_composition(run.parent)
     assert sorted(rows.loc[rows["rank"] == 0, "global_step"]) == list(range(8, 15))

@@ -21,6 +21,7 @@ from cellcohort.files import whole
 from cellcohort.messages import whole_number
 from cellcohort.runtime import signals
 from cellcohort.runtime.distributed import Launch
+from cellcohort.runtime.ranks import WatchRanks
 
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 MARK = b"sha256:"  # begins the comment of the zip archive that a checkpoint is; the digest follows
@@ -234,7 +235,10 @@ class StopOnSignal(lightning.Callback):
     def on_exception(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
     ) -> None:
-        """Let signals stop at once from here on."""
+        """Let signals stop at once from here on, when it is known whether another rank was lost."""
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, WatchRanks):
+                callback.tell(exception)
         signals.defer(False)
 
     def stop_if_decided(self) -> None:

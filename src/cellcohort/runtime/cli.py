@@ -68,12 +68,17 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             # who reads has seen enough, as in `train.py --help | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except Exception as error:
+            if lost := getattr(error, "lost_ranks", ""):  # this rank failed, or was stopped, since another one did
+                tell_torchrun(lost)
+                if getattr(error, "tells", False):
+                    print(f"error: {lost}", *_notes(error), sep="\n", file=sys.stderr)
+                sys.exit(1)
             if (signal := signals.received()) is not None:  # a library caught what the signal raised, and went on
                 caught = signals.Stopped(signal)
                 _tell_stopped(caught, launch)
                 raise caught from error
             said = explain(error, config_dir)
-            _tell_torchrun(said or f"{type(error).__name__}: {error}")
+            tell_torchrun(said or f"{type(error).__name__}: {error}")
             if full:
                 raise
             if said is None:
@@ -148,7 +153,7 @@ def _options_not_repeated() -> Iterator[None]:
         JobReturn.return_value = printing  # type: ignore[method-assign]
 
 
-def _tell_torchrun(text: str) -> None:
+def tell_torchrun(text: str) -> None:
     """Leave an error where torchrun looks for it, so that it ends with that instead of a page without it."""
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         more = {"py_callstack": text, "timestamp": str(int(time.time()))}

@@ -37,6 +37,11 @@ class Launch:
         return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
     @property
+    def nodes(self) -> int:
+        """How many nodes torchrun started processes on."""
+        return int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+
+    @property
     def restarts(self) -> int:
         """How often torchrun or SLURM started this launch again after it was stopped or had failed."""
         return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
@@ -52,17 +57,17 @@ class Launch:
         """
         if "TORCHELASTIC_RUN_ID" not in os.environ or (self.world_size == 1 and not keep):
             return value()
-        key = f"cellcohort/{keep or self._start}/{next(_agreements)}"
-        if self.rank == 0 and not (keep and _store().check([key])):
-            _store().set(key, value())
-        return str(_store().get(key).decode())
+        key = f"cellcohort/{keep or self.start}/{next(_agreements)}"
+        if self.rank == 0 and not (keep and launch_store().check([key])):
+            launch_store().set(key, value())
+        return str(launch_store().get(key).decode())
 
     def last_step(self, step: int | None) -> int | None:
         """Return the step after which all ranks stop, None if they go on; `step` is that of this rank, if it stops."""
-        key = f"cellcohort/{self._start}/stop"
-        if step is not None and not _store().check([key]):
-            _store().set(key, str(step))
-        return int(_store().get(key).decode()) if _store().check([key]) else None
+        key = f"cellcohort/{self.start}/stop"
+        if step is not None and not launch_store().check([key]):
+            launch_store().set(key, str(step))
+        return int(launch_store().get(key).decode()) if launch_store().check([key]) else None
 
     def renew_store(self) -> None:
         """Let the process group of a launch that torchrun restarted use a store of its own; all ranks must call this.
@@ -70,17 +75,18 @@ class Launch:
         torchrun keeps one store over its restarts. It still has the addresses of the processes that ended, and a rank
         that reads one of these waits for it without end.
         """
-        if self._start != "0" and self.world_size > 1:
+        if self.start != "0" and self.world_size > 1:
             port = self.agree(_free_port)
             os.environ.update(MASTER_PORT=port, TORCHELASTIC_USE_AGENT_STORE=str(False))
 
     @property
-    def _start(self) -> str:
+    def start(self) -> str:
+        """Which start of the launch by torchrun this is, from "0"."""
         return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 @cache
-def _store() -> Any:
+def launch_store() -> Any:
     """Return the key-value store that torchrun keeps for its processes."""
     from torch.distributed.rendezvous import rendezvous  # here, so that a mistyped command line is told at once
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shlex
@@ -257,12 +258,14 @@ class Run:
 
         from cellcohort.runtime.checkpoints import StopOnSignal
         from cellcohort.runtime.progress import EpochProgress
+        from cellcohort.runtime.ranks import WatchRanks
 
         offered = {"sampler": sampler, "run_dir": self.directory, "dirpath": self.directory / "checkpoints"}
         made: list[Callback] = [StopOnSignal()]
         for node in self._config.callbacks.values():
             taken = signature(get_object(node._target_)).parameters
             made.append(instantiate(node, **{name: value for name, value in offered.items() if name in taken}))
+        made.sort(key=lambda one: isinstance(one, WatchRanks))  # last: it marks what all others have done
         shows = self._config.trainer.get("enable_progress_bar", True)
         return made if not shows or any(isinstance(one, ProgressBar) for one in made) else [*made, EpochProgress()]
 
@@ -296,21 +299,35 @@ class Run:
 
     def _leave(self, stopped: signals.Stopped) -> None:
         """Tell how to go on after a signal; a worker of a sweep, whose process lives on, ends its job with an error."""
-        last = self.directory / "checkpoints" / "last.ckpt"
-        if last.exists():
-            stopped.how_to_go_on = f"To go on: {command(resume=last)}"
+        stopped.how_to_go_on = how_to_go_on(self.directory)
         if self.rank == 0:
             (self.directory / STOPPED).write_text(stopped.how_to_go_on, encoding="utf-8")
         if not signals.handled():
             raise RuntimeError(f"{stopped}. {stopped.how_to_go_on}") from None
 
 
+def how_to_go_on(directory: Path) -> str:
+    """Return the command that goes on with a run from its newest checkpoint that is whole."""
+    if (directory / "checkpoints").is_dir():
+        from cellcohort.runtime.checkpoints import newest_whole  # here, since it imports torch
+
+        if newest := newest_whole(directory / "checkpoints"):
+            return f"To go on: {command(resume=newest)}"
+    return "Start the same command again."
+
+
 def command(**options: Any) -> str:
     """Return the command that was typed, with other values of some options and no run directory of its own."""
     leave = ("hydra.run.dir=", *(f"{name}=" for name in options))
     typed = [argument for argument in sys.argv if not argument.startswith(leave)]
-    n = Launch.here().world_size
-    start = ["torchrun", "--standalone", f"--nproc-per-node={n}"] if n > 1 else ["python"]
+    launch = Launch.here()
+    start = ["python"]
+    if launch.nodes > 1:  # how they meet is known to torchrun alone
+        per_node = os.environ["LOCAL_WORLD_SIZE"]
+        start = ["torchrun", f"--nnodes={launch.nodes}", f"--nproc-per-node={per_node}", "--rdzv-endpoint=HOST:PORT"]
+        start.insert(3, "--rdzv-backend=c10d")
+    elif launch.world_size > 1:
+        start = ["torchrun", "--standalone", f"--nproc-per-node={launch.world_size}"]
     return shlex.join([*start, *typed, *(f"{name}={quoted(value)}" for name, value in options.items())])
 
 
