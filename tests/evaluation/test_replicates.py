@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from copairs.map import average_precision as by_copairs
 from sklearn.metrics import average_precision_score
 
 from cellcohort.cells import CellTable
@@ -42,6 +43,20 @@ def test_the_average_precision_is_that_of_a_ranking_written_out_and_of_scikit_le
         by_sklearn = average_precision_score(positive[i, ranked], (unit @ unit[i])[ranked])
         assert found.value[i] == pytest.approx(by_sklearn)
         assert (found.n_positive[i], found.n_ranked[i]) == (positive[i].sum(), ranked.sum())
+
+
+def test_the_average_precision_is_that_of_copairs_on_a_table() -> None:
+    rng = np.random.default_rng(5)
+    meta = pd.DataFrame({name: rng.integers(0, n, 700) for name, n in (("label", 6), ("plate", 4), ("well", 90))})
+    vectors = rng.normal(size=(700, 5)) + np.eye(6)[meta["label"], :5]
+    label, plate, well = (meta[name].to_numpy() for name in meta)
+    found = average_precision(vectors, Rule([label], [plate, well], [plate], [label]))
+    told = by_copairs(meta, vectors, ["label"], ["plate", "well"], ["plate"], ["label"], progress_bar=False)
+    np.testing.assert_allclose(found.value, told["average_precision"], atol=1e-3)  # the noise that breaks ties swaps some
+    np.testing.assert_array_equal(found.n_positive, told["n_pos_pairs"])
+    np.testing.assert_array_equal(found.n_ranked, told["n_total_pairs"])
+    first = average_precision(vectors, Rule([label], [plate, well], [plate], [label]), n_queries=600)
+    np.testing.assert_array_equal(first.value, found.value[:600])
 
 
 def test_a_ranking_of_three_by_hand() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
+from scipy.spatial.distance import cdist
 from scipy.special import digamma
 
 from cellcohort.cells import CellTable, Name, names_of
@@ -19,6 +19,7 @@ from cellcohort.messages import joined, several
 Labels = Sequence[np.ndarray]
 MOST = 2000  # cells of which all pairs are compared
 ALIKE = "the representation is the same for all cells"
+BLOCK = 512  # vectors that rank the others at once
 TIES = 1e-5  # relative to the length of a vector: what puts equal similarities in random order
 
 
@@ -102,45 +103,48 @@ class Rule(NamedTuple):
     neg_diffby: Labels
 
 
-def average_precision(vectors: np.ndarray, rule: Rule) -> Precision:
+def average_precision(vectors: np.ndarray, rule: Rule, n_queries: int | None = None) -> Precision:
     """Rank the positives and the negatives of each vector by their cosine similarity to it.
 
     The average precision is the mean, over the positives, of the share of positives among all that rank as high or
-    higher. Equal similarities are in random order: copairs by itself puts positives before negatives that are as
-    similar, and finds a perfect order where all vectors are the same.
+    higher, by copairs. Equal similarities are in random order: in a fixed order the score would depend on the order of
+    the rows, also where all vectors are the same. What the rule makes both a positive and a negative is a positive.
 
     Parameters
     ----------
     vectors : numpy.ndarray of float, shape (n, dim)
     rule : Rule
+    n_queries : int, optional
+        Only the first so many rank the others; by default all.
 
     Returns
     -------
     Precision
+        Of `n_queries` vectors.
     """
-    from copairs.map import average_precision as by_copairs  # here, because it takes a second
-    from copairs.matching import UnpairedException
+    from copairs.compute import ap_contiguous  # here, because it takes a second
 
-    meta: dict[str, np.ndarray] = {}
-    names = []
-    for columns in rule:
-        names.append([f"c{len(meta) + i}" for i in range(len(columns))])
-        meta |= dict(zip(names[-1], columns, strict=True))
-    normal = np.random.default_rng(0).normal(size=vectors.shape)
-    points = on_sphere(vectors) + TIES * normal
-    nothing = Precision(np.full(len(points), np.nan), *np.zeros((2, len(points)), int))
-    try:
-        found = by_copairs(pd.DataFrame(meta), points, *names, distance=_closeness, progress_bar=False)
-    except UnpairedException:
-        return nothing
-    value, positive, ranked = (found[name].to_numpy() for name in ("average_precision", "n_pos_pairs", "n_total_pairs"))
-    there = (positive > 0) & (ranked > positive)
-    return Precision(np.where(there, value, np.nan), np.where(there, positive, 0), np.where(there, ranked, 0))
-
-
-def _closeness(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return what orders vectors of length 1 as their cosine does, and holds small differences in float32."""
-    return -np.linalg.norm(one - other, axis=1)
+    points = on_sphere(vectors) + TIES * np.random.default_rng(0).normal(size=vectors.shape)
+    n = len(points) if n_queries is None else n_queries
+    value, counts = np.full(n, np.nan), np.zeros((2, n), int)
+    for start in range(0, n, BLOCK):
+        rows = np.arange(start, min(start + BLOCK, n))
+        own = Rule(*([codes[rows] for codes in part] for part in rule))
+        positive, ranked = _pairs(own[:2], rule[:2]), _pairs(own[2:], rule[2:])
+        ranked |= positive
+        ranked[np.arange(len(rows)), rows] = False  # not itself
+        positive &= ranked
+        found = positive.any(axis=1) & (ranked & ~positive).any(axis=1)
+        rows, positive, ranked = rows[found], positive[found], ranked[found]
+        if not len(rows):
+            continue
+        # cdist and not a product of matrices, which loses small differences
+        order = np.where(ranked, cdist(points[rows], points), np.inf).argsort(axis=1)
+        n_ranked = ranked.sum(axis=1)
+        relevant = np.take_along_axis(positive, order, axis=1)[np.arange(len(points)) < n_ranked[:, None]]
+        value[rows], _ = ap_contiguous(relevant.astype(np.uint32), n_ranked)
+        counts[:, rows] = positive.sum(axis=1), n_ranked
+    return Precision(value, *counts)
 
 
 def on_sphere(vectors: np.ndarray) -> np.ndarray:
@@ -189,8 +193,8 @@ def replicate_scores(inputs: np.ndarray, held: Held, replicates: Replicates, mos
     rest, fit = np.flatnonzero(~held.training & labelled)[: most // 2], np.flatnonzero(held.training & labelled)
     rows = np.concatenate([rest, fit[: most - len(rest)]])
     rule = _rule(held, replicates, rows)
-    found = average_precision(inputs[rows], rule)
-    scored = np.flatnonzero(np.isfinite(found.value[: len(rest)]))
+    found = average_precision(inputs[rows], rule, len(rest))
+    scored = np.flatnonzero(np.isfinite(found.value))
     words = _in_words(held, replicates)
     if not len(scored):
         return [Score(name, np.nan, True, 0, noted("no held-out cell has a replicate and a negative", words))]
