@@ -52,7 +52,7 @@ def test_the_average_precision_is_that_of_copairs_on_a_table() -> None:
     label, plate, well = (meta[name].to_numpy() for name in meta)
     found = average_precision(vectors, Rule([label], [plate, well], [plate], [label]))
     told = by_copairs(meta, vectors, ["label"], ["plate", "well"], ["plate"], ["label"], progress_bar=False)
-    np.testing.assert_allclose(found.value, told["average_precision"], atol=1e-3)  # the noise that breaks ties swaps some
+    np.testing.assert_allclose(found.value, told["average_precision"], atol=1e-3)  # noise for ties swaps a few
     np.testing.assert_array_equal(found.n_positive, told["n_pos_pairs"])
     np.testing.assert_array_equal(found.n_ranked, told["n_total_pairs"])
     first = average_precision(vectors, Rule([label], [plate, well], [plate], [label]), n_queries=600)
