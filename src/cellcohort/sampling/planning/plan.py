@@ -71,7 +71,7 @@ class Plan:
         self.places, self.seed = places, seed
         group, shares, window, cap = _by_kind(cells, axes)
         column, weights, asked, drawable = _drawn(cells, group, shares, places)
-        self.n_cells = int(drawable.sum())
+        self.n_cells = int(np.count_nonzero(drawable))
         self.n_batches = self.n_cells // places
         hours = window.values(cells) if window else None
         self.timed = window is not None
@@ -207,7 +207,7 @@ def _drawn(
     for part, share in ([(column, weights)] if column else []) + [(one.column, one.share) for one in asked]:
         if not share[part.counts() > 0].all():
             drawable &= (share > 0)[part.codes]
-    n = int(drawable.sum())
+    n = int(np.count_nonzero(drawable))
     if places > n:
         raise ValueError(
             f"a batch of {places} cells is larger than the number of cells that may be drawn, "

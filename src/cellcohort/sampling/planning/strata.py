@@ -94,16 +94,17 @@ def build_strata(
     positions : numpy.ndarray of int or None
         The cells that may be drawn; None for all `n_cells`.
     """
-    order: np.ndarray = np.arange(n_cells) if positions is None else positions
-    order = order.astype(_index_type(n_cells))
+    index = np.int32 if n_cells < 2**31 else np.int64
+    order: np.ndarray = np.arange(n_cells, dtype=index) if positions is None else positions.astype(index)
     columns = [(column.codes, len(column.labels)) for column in ([group] if group else []) + shares]
     time, all_times = _time_codes(hours) if hours is not None else (np.empty(0), np.empty(0))
     code, present, counts = _combine(columns if hours is None else [*columns, (time, len(all_times))], order)
     bounds: np.ndarray = np.concatenate([[0], np.cumsum(counts)])
-    ranks = _count_up(order)
+    ranks = np.arange(len(order), dtype=index) if positions is not None else order
     if cap is not None:
         ranks = stable_order(cap.codes[order], len(cap.labels), ranks)
-    order = order[stable_order(code, len(present), ranks)]
+    ranks = stable_order(code, len(present), ranks)
+    order = order[ranks] if positions is not None else ranks
     start, by_time = bounds, (np.empty(0), np.empty(0, order.dtype), np.empty(0, np.int64))
     if hours is not None:
         times, present = all_times[present[:, -1]], present[:, :-1]
@@ -155,10 +156,11 @@ def _combine(columns: list[tuple[np.ndarray, int]], positions: np.ndarray) -> tu
     code: np.ndarray = np.zeros(n_cells, np.int32)
     rows, counts = np.zeros((1, 0), np.int64), np.array([n_cells])
     for codes, width in columns:
-        if len(rows) * width <= 4 * n_cells + 1024:
-            counts = _count_pairs(code, width, codes, positions, np.zeros(len(rows) * width, np.int64))
+        if len(rows) * width <= min(4 * n_cells + 1024, 2**31):  # else counts or codes would be too large
+            counts = _add_column(code, width, codes, positions, np.zeros(len(rows) * width, np.int64))
             present = np.flatnonzero(counts)
-            _recode(code, width, codes, positions, (np.cumsum(counts > 0) - 1).astype(np.int32))
+            if len(present) < len(counts):
+                _recode(code, (np.cumsum(counts > 0) - 1).astype(np.int32))
             counts = counts[present]
         else:
             present, code, counts = np.unique(
@@ -169,28 +171,22 @@ def _combine(columns: list[tuple[np.ndarray, int]], positions: np.ndarray) -> tu
 
 
 @njit(cache=True)
-def _count_pairs(
+def _add_column(
     code: np.ndarray, width: int, codes: np.ndarray, positions: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
-    """Cells of each pair of a code and a label, added to `counts`."""
+    """Replace each code by that of its pair with a label; cells of each pair, added to `counts`."""
     for i in range(len(code)):
-        counts[code[i] * np.int64(width) + codes[positions[i]]] += 1
+        pair = code[i] * np.int64(width) + codes[positions[i]]
+        code[i] = pair
+        counts[pair] += 1
     return counts
 
 
 @njit(cache=True)
-def _recode(code: np.ndarray, width: int, codes: np.ndarray, positions: np.ndarray, new: np.ndarray) -> None:
-    """Replace each code by the new code of its pair with a label."""
+def _recode(code: np.ndarray, new: np.ndarray) -> None:
+    """Replace each code by the new one."""
     for i in range(len(code)):
-        code[i] = new[code[i] * np.int64(width) + codes[positions[i]]]
-
-
-def _index_type(n: int) -> type:
-    return np.int32 if n < 2**31 else np.int64
-
-
-def _count_up(like: np.ndarray) -> np.ndarray:
-    return np.arange(len(like), dtype=like.dtype)
+        code[i] = new[code[i]]
 
 
 @njit(cache=True)
