@@ -25,6 +25,7 @@ from cellcohort.datasets.images.positives import (
     check_positive,
     check_positive_channel,
 )
+from cellcohort.datasets.images.regions import Region, Slab
 from cellcohort.datasets.images.scaling import Normalise, NormaliseBy, Statistics, scaling
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells, Views
@@ -34,7 +35,7 @@ __all__ = ["PatchOptions", "Timelapse", "load_cells", "load_timelapse"]
 
 PATCH = (1, 64, 64)
 TAU_HOURS = (0.5, 6.0)
-MADE_WITH = ("normalise", "normalise_by", "statistics", "border")  # options that change the pixels of patches
+MADE_WITH = ("pixel_size", "z", "normalise", "normalise_by", "statistics", "border")  # what changes pixels of patches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,14 @@ class PatchOptions:
     channels : {"together", "each"}
         Whether a sample is a cell in all channels of its experiment, or in one of them: the table then has a row for
         each cell, time and channel, with columns "channel" and "marker", and experiments may differ in their channels.
+    pixel_size : float, optional
+        Micrometers along y and x that a pixel of a patch covers on every plate: as much is read as covers the patch,
+        and interpolated linearly. None reads pixels as they are.
+    z : {"centre", "random", "focus", "max"}
+        Slices around the cell (the middle of the stack, where the tracks have no z); drawn for every anchor and
+        positive, with those around the cell for evaluation; around the slice in focus, as VisCy stored it or as
+        measured, see :func:`~cellcohort.datasets.images.focus.focus_slices`; or the greatest value of all slices, as
+        one.
     border : {"clamp", "drop"}
         Whether a patch that would leave the image is moved inside, or its cell left out.
     blank_frames : {"drop", "keep"}
@@ -89,6 +98,8 @@ class PatchOptions:
 
     patch: Sequence[int] = PATCH
     channels: Channels = "together"
+    pixel_size: float | None = None
+    z: Slab = "centre"
     border: Border = "clamp"
     blank_frames: BlankFrames = "drop"
     faulty_cells: FaultyCells = "drop"
@@ -135,7 +146,7 @@ class PatchOptions:
             _cells(index),
             index.fields,
             index.place,
-            self.patch,
+            self._region,
             scaling(index, self.normalise, cache, self.normalise_by, self.statistics),
             self._lineages(index),
             positive,
@@ -160,7 +171,11 @@ class PatchOptions:
         check_positive(self.positive, self.tau_hours, self.tau_decay_hours, self.positive_columns)
         check_positive_channel(self.positive_channel, self.channels, self.positive)
         options = (self.border, cache, self.blank_frames, self.faulty_cells, self.channels)
-        return make_index(experiments, self.patch, *options)
+        return make_index(experiments, self._region, *options)
+
+    @property
+    def _region(self) -> Region:
+        return Region(self.patch, self.pixel_size, self.z)
 
     def _lineages(self, index: Index) -> Lineages:
         hours, kin = index.frame["hours"].to_numpy(), None
@@ -205,9 +220,9 @@ class Timelapse(PatchOptions):
     cache : str or Path
         Directory of the index and of the brightness of every position, which are made again when
         the collection, its files or the options change.
-    patch, channels, border, blank_frames, faulty_cells, normalise, normalise_by, statistics, tau_hours, tau_decay_hours
+    patch, channels, pixel_size, z, border, blank_frames, faulty_cells, normalise, normalise_by, statistics, tau_hours
         As for :class:`PatchOptions`.
-    positive, positive_columns, positive_channel, augment, cache_megabytes, seed
+    tau_decay_hours, positive, positive_columns, positive_channel, augment, cache_megabytes, seed
         As for :class:`PatchOptions`.
     """
 

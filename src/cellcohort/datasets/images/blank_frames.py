@@ -94,7 +94,7 @@ def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
     return cached_table(Path(cache) / f"frames-{mark}.parquet", build).to_pandas()
 
 
-def blank_cells(faults: pd.DataFrame, place: np.ndarray, patch: Sequence[int]) -> np.ndarray:
+def blank_cells(faults: pd.DataFrame, place: np.ndarray, sizes: np.ndarray, axes: str = "zyx") -> np.ndarray:
     """Which patches lie in frames without an image, or reach into padding.
 
     Parameters
@@ -103,7 +103,10 @@ def blank_cells(faults: pd.DataFrame, place: np.ndarray, patch: Sequence[int]) -
         As :func:`blank_frames` gives it.
     place : numpy.ndarray of int, shape (n, 5)
         Field, frame, and first slice, line and column of each patch.
-    patch : (int, int, int)
+    sizes : numpy.ndarray of int, shape (n, 3)
+        Slices, lines and columns of each patch.
+    axes : str
+        Those along which a patch must lie in the image; where any slices may be read, "yx".
 
     Returns
     -------
@@ -113,9 +116,10 @@ def blank_cells(faults: pd.DataFrame, place: np.ndarray, patch: Sequence[int]) -
     if len(faults):
         rows = pd.DataFrame(place, columns=["field", "t", "z", "y", "x"]).reset_index(names="row")
         met = rows.merge(faults, on=["field", "t"])
-        inside = np.ones(len(met), bool)
-        for axis, size in zip("zyx", patch, strict=True):
-            inside &= (met[axis] >= met[f"{axis}0"]) & (met[axis] + size <= met[f"{axis}1"])
+        inside = (met["z1"] > 0).to_numpy()
+        for axis, size in zip("zyx", sizes[met["row"]].T, strict=True):
+            if axis in axes:
+                inside &= (met[axis] >= met[f"{axis}0"]) & (met[axis] + size <= met[f"{axis}1"])
         bad[met["row"][~inside]] = True
     return bad
 
@@ -180,7 +184,7 @@ def _look(chunks: Chunks, number: int, field: Field, frames: Sequence[int], want
     seen: dict[int, Seen] = {}
     images_before = set[tuple[int, ...]]()
     for some in (decoded[i : i + n] for i in range(0, len(decoded), n)):
-        for t, image in zip(some, _images(chunks, number, field, some), strict=True):
+        for t, image in zip(some, frames_of_channel(chunks, number, field, some), strict=True):
             mark = _checksums(image)
             if t in wanted:
                 seen[t] = _seen(image, mark in images_before)
@@ -193,7 +197,7 @@ def _checksums(image: np.ndarray) -> tuple[int, ...]:
     return tuple(google_crc32c.value(half.tobytes()) for half in np.array_split(image.ravel(), 2))
 
 
-def _images(chunks: Chunks, number: int, field: Field, frames: Sequence[int]) -> np.ndarray:
+def frames_of_channel(chunks: Chunks, number: int, field: Field, frames: Sequence[int]) -> np.ndarray:
     """Whole frames of one channel, (n, z, y, x)."""
     images: Any = np.empty((len(frames), *field.shape[2:]), np.dtype(field.dtype).newbyteorder("="))
     for key, chunk in chunks.each(keys_of(number, field, frames)):

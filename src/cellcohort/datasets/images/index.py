@@ -20,8 +20,10 @@ from cellcohort.datasets.images.collection import Experiment, check_as_many_chan
 from cellcohort.datasets.images.coordinates import warn_of_units
 from cellcohort.datasets.images.descent import descent, mothers_among
 from cellcohort.datasets.images.faulty_cells import OVERLAP, FaultyCells, faulty_cells
+from cellcohort.datasets.images.focus import focus_slices
 from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.plates import Field, fields_of, stamp
+from cellcohort.datasets.images.regions import Region
 from cellcohort.datasets.images.tracks import read_tracks
 from cellcohort.datasets.protocol import Remark
 from cellcohort.datasets.tables.columns import set_aside
@@ -80,7 +82,7 @@ class Index:
 
 def make_index(
     experiments: Sequence[Experiment],
-    patch: Sequence[int],
+    region: Region,
     border: Border,
     cache: str | Path,
     blank_frames: BlankFrames = "drop",
@@ -92,8 +94,8 @@ def make_index(
     Parameters
     ----------
     experiments : sequence of Experiment
-    patch : (int, int, int)
-        Slices, lines and columns of a patch.
+    region : Region
+        What a patch shows.
     border : {"clamp", "drop"}
         What happens to a cell whose patch would leave the image: the patch is moved inside, or the
         cell is left out, and a warning gives their number.
@@ -119,10 +121,6 @@ def make_index(
     ReadError
         Frames that are used lack a stored chunk, or cannot be read.
     """
-    if len(patch) != 3 or not all(isinstance(n, int | np.integer) and n >= 1 for n in patch):
-        raise ValueError(
-            f"patch={list(patch)} must be the slices, lines and columns of a patch, integers such as [1, 64, 64]."
-        )
     for name, value, choices in (
         ("border", border, get_args(Border)),
         ("blank_frames", blank_frames, get_args(BlankFrames)),
@@ -137,27 +135,32 @@ def make_index(
     if channels == "each":
         experiments, of_each = _one_channel_each(experiments, of_each)
     fields = [field for of_one in of_each for field in of_one]
-    _check_fit(fields, patch)
-    file = Path(cache) / f"index-{_fingerprint(experiments, fields, patch)}.parquet"
-    frame = cached_table(file, lambda: _build(experiments, of_each, patch)).to_pandas()
+    sizes = region.sizes(fields)
+    file = Path(cache) / f"index-{_fingerprint(experiments, fields, sizes)}.parquet"
+    frame = cached_table(file, lambda: _build(experiments, of_each, sizes)).to_pandas()
     mother = np.full(int(frame["_line"].max()) + 1, -1, np.int32)
     mother[frame["_line"]] = frame["_mother"]
     bad, remarks = faulty_cells(frame, frame["_field"].to_numpy(), experiments, of_each, faulty)
+    remarks += region.remarks(fields)
     frame = frame[~bad].reset_index(drop=True)
-    place = frame[list(PLACE)].to_numpy(np.int32)
+    place = frame[list(PLACE)].to_numpy(np.int32, copy=True)
+    if region.z == "focus":
+        place[:, 2] = _around_focus(fields, place, sizes, cache)
     _warn_of_tracks(frame, place, experiments, of_each)
     faults = find_blank_frames(fields, _used(place), cache)
     keep = frame["_inside"].to_numpy() | (border == "clamp")
     if not keep.any():
-        raise ValueError(f"border='drop' leaves no cell: every patch of {list(patch)} would leave the image.")
+        raise ValueError(f"border='drop' leaves no cell: every patch of {list(region.patch)} would leave the image.")
     if not keep.all():
         warnings.warn(
-            f"border='drop' left out {int((~keep).sum()):,} of {len(keep):,} cells, whose patch of {list(patch)} "
-            "would leave the image.",
+            f"border='drop' left out {int((~keep).sum()):,} of {len(keep):,} cells, whose patch of "
+            f"{list(region.patch)} would leave the image.",
             stacklevel=2,
         )
     if len(faults):
-        keep &= ~_blank(faults, fields, place, patch, blank_frames)
+        axes = "zyx" if region.z in ("centre", "focus") else "yx"
+        blank = blank_cells(faults, place, sizes[place[:, 0]], axes)
+        keep &= ~_left_out(blank, describe(faults, fields, place, blank), blank_frames)
     of_index = ["_field", "_line", "_mother", "_inside", "_fault", *CORNER]
     line, frame = frame["_line"].to_numpy()[keep], frame[keep].reset_index(drop=True).drop(columns=of_index)
     left = np.unique(line)
@@ -200,13 +203,20 @@ def _used(place: np.ndarray) -> np.ndarray:
     return np.stack([used // frames, used % frames], axis=1)
 
 
-def _blank(
-    faults: pd.DataFrame, fields: Sequence[Field], place: np.ndarray, patch: Sequence[int], blank_frames: BlankFrames
-) -> np.ndarray:
-    """Which cells are to be left out; a warning describes them."""
-    bad = blank_cells(faults, place, patch)
+def _around_focus(fields: Sequence[Field], place: np.ndarray, sizes: np.ndarray, cache: str | Path) -> np.ndarray:
+    """First slice of each patch, around the slice in focus of its frame and inside the stack."""
+    used = _used(place)
+    focus = focus_slices(fields, used, cache)
+    frames = int(place[:, 1].max()) + 1
+    of = np.searchsorted(used[:, 0] * frames + used[:, 1], place[:, 0].astype(np.int64) * frames + place[:, 1])
+    slices = sizes[place[:, 0], 0]
+    wanted = np.floor(focus[of] + 0.5 - (slices - 1) / 2).astype(np.int64)
+    return np.clip(wanted, 0, np.array([field.shape[2] for field in fields])[place[:, 0]] - slices)
+
+
+def _left_out(bad: np.ndarray, what: str, blank_frames: BlankFrames) -> np.ndarray:
+    """Which cells in frames without an image are to be left out; a warning describes them."""
     about = f"{int(bad.sum()):,} of {len(bad):,} cells lie in frames without an image or on padding"
-    what = describe(faults, fields, place, bad)
     if blank_frames == "keep":
         warnings.warn(f"{about}, and are kept: {what}.", stacklevel=3)
         return np.zeros_like(bad)
@@ -241,7 +251,7 @@ def _warn_of_tracks(
         )
 
 
-def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]], patch: Sequence[int]) -> pa.Table:
+def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]], sizes: np.ndarray) -> pa.Table:
     parts, families, mothers, tracks = [], [], [], []
     first_field = first_track = 0
     homes, plates, before = dict[Any, str](), _plate_names(experiments), None
@@ -290,7 +300,7 @@ def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
     for name in texts.union(*(experiment.labels for experiment in experiments)) & {*rows.columns}:
         rows[name] = pd.Categorical(rows[name])
     all_fields = [field for of_one in of_each for field in of_one]
-    rows["_inside"] = _place_patches(rows, all_fields, patch)
+    rows["_inside"] = _place_patches(rows, all_fields, sizes)
     rows["_mother"] = np.concatenate(mothers)[of].astype(np.int32)
     try:
         return pa.Table.from_pandas(rows, preserve_index=False)
@@ -349,28 +359,19 @@ def _labelled(labels: list[str], field: np.ndarray) -> np.ndarray:
     return np.array(labels, dtype=object)[field]
 
 
-def _place_patches(rows: pd.DataFrame, fields: Sequence[Field], patch: Sequence[int]) -> np.ndarray:
+def _place_patches(rows: pd.DataFrame, fields: Sequence[Field], sizes: np.ndarray) -> np.ndarray:
     """Add the corners of the patches to the rows; return which patches did not have to be moved inside."""
-    shape = np.array([field.shape[2:] for field in fields])[rows["_field"]]
+    shape, size = np.array([field.shape[2:] for field in fields])[rows["_field"]], sizes[rows["_field"]]
     inside = np.ones(len(rows), bool)
     for i, (axis, corner) in enumerate(zip("zyx", CORNER, strict=True)):
-        wanted = np.floor(rows[axis].to_numpy() + 0.5 - (patch[i] - 1) / 2).astype(np.int64)
-        found = np.clip(wanted, 0, shape[:, i] - patch[i])
+        wanted = np.floor(rows[axis].to_numpy() + 0.5 - (size[:, i] - 1) / 2).astype(np.int64)
+        found = np.clip(wanted, 0, shape[:, i] - size[:, i])
         inside &= wanted == found
         rows[corner] = found.astype(np.int32)
     return inside
 
 
-def _check_fit(fields: Sequence[Field], patch: Sequence[int]) -> None:
-    small = [field for field in fields if any(n < p for n, p in zip(field.shape[2:], patch, strict=True))]
-    if small:
-        raise ValueError(
-            f"a patch of {list(patch)} (slices, lines, columns) does not fit into {len(small)} of {len(fields)} "
-            f"fields, such as {small[0].name} of {small[0].experiment} with {list(small[0].shape[2:])}."
-        )
-
-
-def _fingerprint(experiments: Sequence[Experiment], fields: Sequence[Field], patch: Sequence[int]) -> str:
+def _fingerprint(experiments: Sequence[Experiment], fields: Sequence[Field], sizes: np.ndarray) -> str:
     """Return a digest of what the index depends on: the collection, the files it names, the options and this code."""
     stamps = []
     for experiment in experiments:
@@ -380,4 +381,4 @@ def _fingerprint(experiments: Sequence[Experiment], fields: Sequence[Field], pat
                 raise FileNotFoundError(f"tracks of {experiment.name}: no file {file} (seen from {Path.cwd()}).")
             stamps.append(stamp(file))
     code = [Path(__file__).with_name(f"{source}.py").read_bytes() for source in SOURCES]
-    return fingerprint(list(patch), list(experiments), stamps, list(fields), *code)
+    return fingerprint(sizes, list(experiments), stamps, list(fields), *code)

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from cellcohort.augment.features import draws
 from cellcohort.cells import CellTable, checked_positions
 from cellcohort.datasets.images.chunks import Chunks
 from cellcohort.datasets.images.gather import gather
 from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.images.positives import Equals, Lineages, Positive, anchor_rows
+from cellcohort.datasets.images.regions import Region, brought_to
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import Paired, Views
 
@@ -38,8 +40,8 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         Where the images are.
     place : numpy.ndarray of int32, shape (n_cells, 5)
         Field, frame, and first slice, line and column of every patch, which is inside its image.
-    patch : (int, int, int)
-        Slices, lines and columns of a patch.
+    region : Region
+        What a patch shows.
     scale : numpy.ndarray of float32, shape (2, n_fields, n_frames, n_channels)
         What is subtracted from the pixels of each field, frame and channel, and what they are divided by. The last
         frame stands for all further ones.
@@ -55,7 +57,7 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         Bytes of decoded chunks that each process keeps.
     seed : int
         Key of the positives.
-    made_with : mapping of str to str, optional
+    made_with : mapping of str, optional
         Options by which `place` and `scale` were made, for whoever stores the patches; kept as it is.
     pair_rule : PairRule, optional
         Draws positives among all cells of the dataset, or of its part of a split, instead of `positive`.
@@ -84,7 +86,7 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         cells: CellTable,
         fields: Sequence[Field],
         place: np.ndarray,
-        patch: Sequence[int],
+        region: Region,
         scale: np.ndarray,
         lineages: Lineages | None = None,
         positive: Positive = "lineage",
@@ -92,14 +94,15 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         views: Views | None = None,
         cache_bytes: int = 2**29,
         seed: int = 0,
-        made_with: Mapping[str, str] | None = None,
+        made_with: Mapping[str, Any] | None = None,
         pair_rule: PairRule | None = None,
         itself: bool = False,
     ) -> None:
         self.pair_rule = chosen(pair_rule)
         if self.pair_rule is not None:
             positive, positive_columns, itself = "self", (), False
-        self.shape = (scale.shape[3], *(int(n) for n in patch))
+        self.shape = (scale.shape[3], *(int(n) for n in region.patch))
+        self._sizes, self._random_slices = torch.from_numpy(region.sizes(fields)), region.z == "random"
         self.positive, self.views, self.seed = positive, views, seed
         self.made_with = dict(made_with or {})
         self.chunks = Chunks(fields, cache_bytes)
@@ -195,7 +198,10 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         return pixels.mean(1, dtype=np.float64).astype(np.float32), pixels.std(1, dtype=np.float64).astype(np.float32)
 
     def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return the patches of some cells, scaled and not augmented; float32 (n, *shape)."""
+        """Return the patches of some cells, scaled and not augmented; float32 (n, *shape).
+
+        Slices that are drawn at random in batches are those around the cells here.
+        """
         return self._patches(self._rows.numpy()[checked_positions(positions, len(self))])
 
     def __getitem__(self, position: int) -> dict[str, Any]:
@@ -240,7 +246,10 @@ class Patches(Paired, Dataset[dict[str, Any]]):
             meta["partner"] = torch.from_numpy(partner)
         else:
             later, tau = self._positives(rows, epoch)
-        both = torch.from_numpy(self._patches(np.concatenate([rows, later])))
+        slabs = None
+        if self._random_slices:
+            slabs = np.concatenate([draws((self.seed, epoch, side), rows, 1)[:, 0] for side in (2, 3)])
+        both = torch.from_numpy(self._patches(np.concatenate([rows, later]), slabs))
         meta |= {"row": torch.from_numpy(rows), "positive_row": torch.from_numpy(later), "tau_hours": tau}
         return {"anchor": both[: len(rows)], "positive": both[len(rows) :], "meta": meta}
 
@@ -253,12 +262,34 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         tau = np.where(later == rows, np.nan, self._lineages.hours_between(rows, later))
         return later, torch.from_numpy(tau.astype(np.float32))
 
-    def _patches(self, rows: np.ndarray) -> np.ndarray:
-        """Return the scaled patches of some rows of the whole table."""
+    def _patches(self, rows: np.ndarray, slabs: np.ndarray | None = None) -> np.ndarray:
+        """Return the scaled patches of some rows of the whole table.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray of int, shape (n,)
+        slabs : numpy.ndarray of float, shape (n,), optional
+            In [0, 1): which of the possible first slices to take, instead of that around the cell.
+        """
         place, scale = self._place.numpy()[rows], self._scale.numpy()
-        pixels = gather(self.chunks, place, self.shape)
+        if slabs is not None:
+            stacks = np.array([field.shape[2] for field in self.chunks.fields])[place[:, 0]]
+            place = place.copy()
+            place[:, 2] = slabs * (stacks - self.shape[1] + 1)
+        pixels = self._regions(place)
         frame = np.minimum(place[:, 1], scale.shape[2] - 1)
         centre, spread = scale[:, place[:, 0], frame, :, None, None, None]
         pixels -= centre
         pixels /= spread
+        return pixels
+
+    def _regions(self, place: np.ndarray) -> np.ndarray:
+        """Return what is read at some places, brought to the shape of a patch."""
+        sizes, of = np.unique(self._sizes.numpy()[place[:, 0]], axis=0, return_inverse=True)
+        if len(sizes) == 1 and tuple(sizes[0]) == self.shape[1:]:
+            return gather(self.chunks, place, self.shape)
+        pixels = np.empty((len(place), *self.shape), np.float32)
+        for number, size in enumerate(sizes.tolist()):
+            some = of.ravel() == number
+            pixels[some] = brought_to(gather(self.chunks, place[some], (self.shape[0], *size)), self.shape[1:])
         return pixels
