@@ -194,7 +194,7 @@ class Demo(Windows):
         See :func:`simulate`.
     experiment_effect, rare_share, drift : float
         See :func:`simulate`.
-    frames, tau_hours, positive, augment, seed
+    frames, tau_hours, tau, tau_decay_hours, positive, augment, seed
         As for :class:`~cellcohort.data.tracks.Windows`.
     """
 

@@ -32,7 +32,7 @@ class DemoTimelapse(PatchOptions):
         See :func:`cellcohort.simulation.plates.screen`. The first of several processes writes, the others wait.
     patch, channels, pixel_size, z, border, blank_frames, faulty_cells, normalise, normalise_by, statistics, tau_hours
         As for :class:`cellcohort.data.timelapse.PatchOptions`.
-    tau_decay_hours, positive, positive_columns, positive_channel, augment, cache_megabytes, seed
+    tau, tau_decay_hours, positive, positive_columns, positive_channel, augment, cache_megabytes, seed
         As for :class:`cellcohort.data.timelapse.PatchOptions`. What is cached lies beside the collection.
     """
 

@@ -13,6 +13,7 @@ from cellcohort.augment.image import ImageViews
 from cellcohort.cells import Name
 from cellcohort.data.anndata import labelled, opened
 from cellcohort.datasets.partners import PairRule, chosen
+from cellcohort.datasets.positives import Tau, TauDraw
 from cellcohort.datasets.protocol import Views
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.datasets.stored.pairs import Pairs
@@ -44,6 +45,11 @@ class StoredPatches:
         so.
     tau_hours : (float, float)
         Least and greatest time from anchor to positive, in hours, both inclusive.
+    tau : {"uniform", "exponential", "fixed"}
+        How that time is drawn among those at which there are cells: each alike, longer ones less often, or always the
+        shortest.
+    tau_decay_hours : float, optional
+        With ``tau="exponential"``: a time longer by this much is drawn 1/e times as often. None stands for 2 hours.
     augment : callable or mapping
         ``augment(inputs, key)`` makes the views where the model is; or its node of a config.
     seed : int
@@ -56,6 +62,8 @@ class StoredPatches:
     missing: Missing = "error"
     pair_by: Name | None = "lineage"
     tau_hours: Sequence[float] = (0.5, 6.0)
+    tau: Tau = "uniform"
+    tau_decay_hours: float | None = None
     augment: Views | Mapping[str, Any] = ImageViews()  # noqa: RUF009  # frozen
     seed: int = 0
 
@@ -89,6 +97,7 @@ class StoredPatches:
         FileNotFoundError, ValueError
             As for :class:`~cellcohort.data.anndata.AnnData`; or there are no hours to pair by.
         """
+        how = TauDraw(self.tau, self.tau_decay_hours)
         store, pair_by = opened(self.path), self.pair_by
         if len(store.shape) < 2:
             raise ValueError(
@@ -101,7 +110,7 @@ class StoredPatches:
             return StoredCells(store, cells, whole, views, pair_rule=pairs)
         if cells.hours is None:
             raise ValueError(f"pair_by={pair_by!r} needs times; name data.columns.hours, or set data.pair_by=null.")
-        later = Pairs(cells.column(pair_by).codes, cells.hours, self.tau_hours, self.seed)
+        later = Pairs(cells.column(pair_by).codes, cells.hours, self.tau_hours, self.seed, how)
         return StoredCells(store, cells, whole, views, later)
 
 

@@ -28,6 +28,7 @@ from cellcohort.datasets.images.positives import (
 from cellcohort.datasets.images.regions import Region, Slab
 from cellcohort.datasets.images.scaling import Normalise, NormaliseBy, Statistics, scaling
 from cellcohort.datasets.partners import PairRule, chosen
+from cellcohort.datasets.positives import Tau, TauDraw
 from cellcohort.datasets.protocol import LabelledCells, Views
 from cellcohort.messages import whole_number
 
@@ -77,8 +78,11 @@ class PatchOptions:
         stored. Stored ones include frames without an image. A line tells which are used.
     tau_hours : (float, float)
         Least and greatest time from anchor to positive, in hours, both inclusive.
-    tau_decay_hours : float
-        A time longer by this much is drawn 1/e times as often.
+    tau : {"uniform", "exponential", "fixed"}
+        How that time is drawn among those at which there are cells: each alike, longer ones less often, or always the
+        shortest.
+    tau_decay_hours : float, optional
+        With ``tau="exponential"``: a time longer by this much is drawn 1/e times as often. None stands for 2 hours.
     positive : {"lineage", "columns", "self"}
         The same cell or one that descends from it, `tau_hours` later, and cells without one are no
         anchors; another cell with equal labels in `positive_columns`; or a second view of the anchor.
@@ -107,7 +111,8 @@ class PatchOptions:
     normalise_by: NormaliseBy = "mean"
     statistics: Statistics = "measured"
     tau_hours: Sequence[float] = TAU_HOURS
-    tau_decay_hours: float = 2.0
+    tau: Tau = "exponential"
+    tau_decay_hours: float | None = None
     positive: Positive = "lineage"
     positive_columns: Sequence[str] = ()
     positive_channel: PositiveChannel = "same"
@@ -168,7 +173,8 @@ class PatchOptions:
         return self.positive, self.positive_columns, False
 
     def _index(self, experiments: Sequence[Experiment], cache: str | Path) -> Index:
-        check_positive(self.positive, self.tau_hours, self.tau_decay_hours, self.positive_columns)
+        check_positive(self.positive, self.tau_hours, self.positive_columns)
+        TauDraw(self.tau, self.tau_decay_hours)  # which refuses options before anything is read
         check_positive_channel(self.positive_channel, self.channels, self.positive)
         options = (self.border, cache, self.blank_frames, self.faulty_cells, self.channels)
         return make_index(experiments, self._region, *options)
@@ -183,7 +189,7 @@ class PatchOptions:
             track = np.full(len(index.mother), -1)
             track[index.line] = index.frame["track"].cat.codes
             kin = Kin.of(track, itself=self.positive_channel == "any")
-        return Lineages(index.line, hours, index.mother, self.tau_hours, self.tau_decay_hours, kin)
+        return Lineages(index.line, hours, index.mother, self.tau_hours, self.tau_decay_hours, kin, self.tau)
 
 
 @dataclass(frozen=True)
@@ -222,7 +228,7 @@ class Timelapse(PatchOptions):
         the collection, its files or the options change.
     patch, channels, pixel_size, z, border, blank_frames, faulty_cells, normalise, normalise_by, statistics, tau_hours
         As for :class:`PatchOptions`.
-    tau_decay_hours, positive, positive_columns, positive_channel, augment, cache_megabytes, seed
+    tau, tau_decay_hours, positive, positive_columns, positive_channel, augment, cache_megabytes, seed
         As for :class:`PatchOptions`.
     """
 

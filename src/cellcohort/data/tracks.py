@@ -16,7 +16,7 @@ from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import CellTable, numeric_values
 from cellcohort.datasets.copies import COPIES, with_copies
 from cellcohort.datasets.partners import PairRule, chosen
-from cellcohort.datasets.positives import Positive, anchor_cells
+from cellcohort.datasets.positives import Positive, Tau, TauDraw, anchor_cells
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of
 from cellcohort.datasets.tables.merge_labels import MergeLabels
@@ -41,6 +41,11 @@ class Windows:
         Frames in a window.
     tau_hours : (float, float)
         Least and greatest time from anchor to positive, in hours, both inclusive.
+    tau : {"uniform", "exponential", "fixed"}
+        How that time is drawn among those at which there are cells: each alike, longer ones less often, or always the
+        shortest.
+    tau_decay_hours : float, optional
+        With ``tau="exponential"``: a time longer by this much is drawn 1/e times as often. None stands for 2 hours.
     positive : {"track_or_view", "track", "view"}
         A later window of the track, or a second view of the anchor.
     augment : Augment or mapping
@@ -51,6 +56,8 @@ class Windows:
 
     frames: int = 6
     tau_hours: Sequence[float] = (0.5, 2.0)
+    tau: Tau = "uniform"
+    tau_decay_hours: float | None = None
     positive: Positive = "track_or_view"
     augment: Augment | Mapping[str, Any] = LIGHT
     seed: int = 0
@@ -96,7 +103,7 @@ class Tracks(Windows):
         makes them an experiment or a condition of their own, named "missing", also where a threshold has no value.
     log1p : sequence of str
         Features to be read as log(1 + x), for those with a long tail.
-    frames, tau_hours, positive, augment, seed
+    frames, tau_hours, tau, tau_decay_hours, positive, augment, seed
         As for :class:`Windows`.
     """
 
@@ -134,6 +141,7 @@ class Tracks(Windows):
                 known, _ = self._features(roles, *self._read(roles, {*roles.columns(), *roles.features}))
                 if known.has(COPIES):
                     cells = cells.with_column(COPIES, known.values(COPIES).to_numpy())
+        TauDraw(self.tau, self.tau_decay_hours)  # which refuses options that training would refuse
         if rule := chosen(pairs):
             return LabelledCells(cells, roles.whole, rule)
         return anchor_cells(cells, self.tau_hours, self.positive, roles.whole)
@@ -160,11 +168,11 @@ class Tracks(Windows):
         """
         from cellcohort.datasets.features.windows import TrackWindows  # here, since labels need no torch
 
-        roles = Roles.of(self.columns)
+        roles, how = Roles.of(self.columns), TauDraw(self.tau, self.tau_decay_hours)
         cells, values = self._features(roles, *self._read(roles))
         return TrackWindows(
             cells, values, roles.features, self.frames, self.tau_hours, self.positive, made(self.augment), self.seed,
-            roles.whole, pairs,
+            roles.whole, pairs, how,
         )  # fmt: skip
 
     def check_columns(self) -> None:

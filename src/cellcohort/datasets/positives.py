@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isfinite
 from typing import Literal, NamedTuple, get_args
 
@@ -11,8 +12,11 @@ import numpy as np
 from cellcohort.cells import TICKS, CellTable
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.messages import several
+from cellcohort.sampling.rng import key_of, uniform
 
 Positive = Literal["track_or_view", "track", "view"]
+Tau = Literal["uniform", "exponential", "fixed"]
+DECAY_HOURS = 2.0
 
 
 def check_positive(tau_hours: Sequence[float], positive: str) -> None:
@@ -29,6 +33,92 @@ def check_tau_hours(tau_hours: Sequence[float]) -> None:
             f"tau_hours={list(tau_hours)} must be two times in hours, 0 <= least <= greatest and greatest above 0, "
             "such as [0.5, 2.0]."
         )
+
+
+@dataclass(frozen=True)
+class TauDraw:
+    """How the time from an anchor to its positive is drawn, among the times at which there are possible positives.
+
+    Attributes
+    ----------
+    tau : {"uniform", "exponential", "fixed"}
+        Each time alike; longer times less often; or always the shortest.
+    decay_hours : float, optional
+        With ``tau="exponential"``: a time longer by this much is drawn 1/e times as often. None stands for 2 hours.
+
+    Raises
+    ------
+    ValueError
+        An option is no choice, out of range, or would be ignored.
+    """
+
+    tau: Tau = "uniform"
+    decay_hours: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tau not in get_args(Tau):
+            raise ValueError(f"tau={self.tau!r} is not a choice; use one of {', '.join(get_args(Tau))}.")
+        if self.decay_hours is None:
+            return
+        if self.tau != "exponential":
+            raise ValueError(
+                f"tau={self.tau!r} takes no tau_decay_hours, which is {self.decay_hours}; leave it null, or set "
+                "data.tau=exponential."
+            )
+        if not isfinite(self.decay_hours) or self.decay_hours <= 0:
+            raise ValueError(f"tau_decay_hours={self.decay_hours} must be a number of hours above 0.")
+
+    def draw(
+        self, rows: np.ndarray, owner: np.ndarray, candidate: np.ndarray, ticks: np.ndarray, key: tuple[int, ...]
+    ) -> np.ndarray:
+        """Draw one of its candidates for each row: first a time, then one of the candidates at that time, evenly.
+
+        A draw depends on `key`, the row and its candidates alone.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray of int, shape (n,)
+        owner, candidate, ticks : numpy.ndarray of int, shape (m,)
+            ``candidate[i]`` may be the positive of ``rows[owner[i]]``, and is so many ticks later.
+        key : tuple of int
+
+        Returns
+        -------
+        numpy.ndarray of int, shape (n,)
+            Rows without a candidate stay as they are.
+        """
+        if not len(owner):
+            return rows
+        order = np.lexsort((candidate, ticks, owner))
+        owner, candidate, ticks = owner[order], candidate[order], ticks[order]
+        first = np.searchsorted(owner, np.arange(len(rows)))
+        last = np.searchsorted(owner, np.arange(len(rows)), "right") - 1
+        least = ticks[first[owner]]  # of each owner, lest all of its weights vanish
+        weight = self._weights(ticks - least) / _n_alike(owner, ticks)
+        total = np.cumsum(weight)
+        before = np.r_[0.0, total]
+        target = before[first] + uniform(key_of(*key), rows.astype(np.uint64)) * (before[last + 1] - before[first])
+        chosen = np.clip(np.searchsorted(total, target, "right"), first, np.maximum(last, first))
+        return np.where(last >= first, candidate[np.minimum(chosen, len(candidate) - 1)], rows)
+
+    def _weights(self, longer: np.ndarray) -> np.ndarray:
+        """Weights of times that are so many ticks longer than the shortest."""
+        if self.tau == "fixed":
+            return (longer == 0).astype(float)
+        if self.tau == "uniform":
+            return np.ones(len(longer))
+        return np.exp(-longer / ((self.decay_hours or DECAY_HOURS) * TICKS))
+
+
+def ranges(start: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Return the numbers start..start+n-1 of every range, one after the other."""
+    return np.repeat(start - np.cumsum(n) + n, n) + np.arange(n.sum())
+
+
+def _n_alike(owner: np.ndarray, ticks: np.ndarray) -> np.ndarray:
+    """How many candidates of the same owner are at the same time as each; both are sorted."""
+    run = np.cumsum(np.r_[0, (np.diff(owner) != 0) | (np.diff(ticks) != 0)])
+    return np.bincount(run)[run]
 
 
 class Clock(NamedTuple):

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from cellcohort.augment.features import LIGHT, Augment, draws
+from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import TICKS, CellTable, checked_positions
 from cellcohort.datasets.partners import PairRule, chosen
-from cellcohort.datasets.positives import Clock, Positive, anchors, check_positive, rising_clock
+from cellcohort.datasets.positives import Clock, Positive, TauDraw, anchors, check_positive, ranges, rising_clock
 from cellcohort.datasets.protocol import Paired
 from cellcohort.messages import whole_number
+
+UNIFORM = TauDraw()
 
 
 class TrackWindows(Paired, Dataset[dict[str, Any]]):
@@ -24,8 +26,8 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
 
     The anchor of a cell is the window of the last `frames` recorded frames of its track up to its
     own; a young track repeats its first frame at the front, and frames that were not recorded are
-    skipped. The positive is the window at a later frame of the track, drawn evenly among those
-    recorded `tau_hours` later and never the anchor's own. Both are augmented, by draws of their own.
+    skipped. The positive is the window at a later frame of the track, drawn among those recorded
+    `tau_hours` later and never the anchor's own. Both are augmented, by draws of their own.
 
     Every draw is keyed by (seed, epoch, row of the whole table): a run repeats exactly whatever the
     workers and the batch, and a subset gives its cells the positives that they have in the whole.
@@ -55,6 +57,8 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
         Column of `cells` whose groups :func:`cellcohort.datasets.split.split` never cuts in two.
     pair_rule : PairRule, optional
         Draws positives among all cells of the dataset, or of its part of a split, instead of `positive`.
+    how : TauDraw
+        How the time to a later frame is drawn.
 
     Attributes
     ----------
@@ -86,6 +90,7 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
         seed: int = 0,
         whole: str = "track",
         pair_rule: PairRule | None = None,
+        how: TauDraw = UNIFORM,
     ) -> None:
         self.pair_rule = chosen(pair_rule)
         if self.pair_rule is not None:
@@ -111,7 +116,7 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
         # tensors, because these are moved to shared memory when they are sent to a worker process
         self._features = torch.from_numpy(np.ascontiguousarray(features, np.float32))
         self._time, self._first = torch.from_numpy(clock.time), torch.from_numpy(first)
-        self._apart, self._tau = clock.apart, clock.tau
+        self._apart, self._tau, self._how = clock.apart, clock.tau, how
         self._mean, self._spread = _moments(self._features.numpy())
         self._table: CellTable | None = cells
         self._cells: CellTable | None = cells if len(rows) == len(cells) else cells.take(rows)
@@ -199,8 +204,9 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
             meta["partner"] = torch.from_numpy(partner)
         elif self.positive != "view":
             start, stop = clock.later(clock.time[rows])
-            drawn = start + (draws((self.seed, epoch, 0), rows, 1)[:, 0] * (stop - start)).astype(np.int64)
-            later = np.where(stop > start, drawn, rows)
+            owner, candidate = np.repeat(np.arange(len(rows)), stop - start), ranges(start, stop - start)
+            ticks = clock.time[candidate] - clock.time[rows[owner]]
+            later = self._how.draw(rows, owner, candidate, ticks, (self.seed, epoch, 0))
             tau = np.where(later > rows, (clock.time[later] - clock.time[rows]) / TICKS, np.nan).astype(np.float32)
         anchor, positive = (
             self.augment(self._windows(at), self._mean, self._spread, (self.seed, epoch, view), rows)

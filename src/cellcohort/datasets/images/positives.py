@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -11,15 +10,13 @@ import torch
 
 from cellcohort.augment.features import draws
 from cellcohort.cells import TICKS, CellTable
-from cellcohort.datasets.positives import Clock, check_tau_hours
+from cellcohort.datasets.positives import Clock, Tau, TauDraw, check_tau_hours, ranges
 
 Positive = Literal["lineage", "columns", "self"]
 PositiveChannel = Literal["same", "any", "other"]
 
 
-def check_positive(
-    positive: str, tau_hours: Sequence[float], tau_decay_hours: float, positive_columns: Sequence[str]
-) -> None:
+def check_positive(positive: str, tau_hours: Sequence[float], positive_columns: Sequence[str]) -> None:
     """Raise ValueError where an option of the positives is no choice, or would be ignored."""
     if positive not in get_args(Positive):
         raise ValueError(f"positive={positive!r} is not a choice; use one of {', '.join(get_args(Positive))}.")
@@ -29,8 +26,6 @@ def check_positive(
             "positive='columns', and none without."
         )
     check_tau_hours(tau_hours)
-    if not isfinite(tau_decay_hours) or tau_decay_hours <= 0:
-        raise ValueError(f"tau_decay_hours={tau_decay_hours} must be a number of hours above 0.")
 
 
 def check_positive_channel(positive_channel: str, channels: str, positive: str) -> None:
@@ -81,7 +76,7 @@ class Kin(NamedTuple):
         order = order[track[order] >= 0]
         begin, end = (np.searchsorted(track[order], track, side) for side in ("left", "right"))
         n = np.where(track < 0, 0, end - begin)
-        owner, line = np.repeat(np.arange(len(track)), n), order[_ranges(begin, n)]
+        owner, line = np.repeat(np.arange(len(track)), n), order[ranges(begin, n)]
         kept = itself | (line != owner)
         return cls(np.r_[0, np.cumsum(np.bincount(owner[kept], minlength=len(track)))], line[kept])
 
@@ -100,11 +95,12 @@ class Lineages:
         Track that each track came from, -1 for none.
     tau_hours : (float, float)
         Least and greatest time from anchor to positive, both inclusive; a time of 0 is never one.
-    tau_decay_hours : float
-        A time longer by this much is drawn 1/e times as often.
+    tau_decay_hours : float, optional
     kin : Kin, optional
         Where each track is there once for every channel: those in which its positives are, with their descendants.
         By default the track itself.
+    tau : {"uniform", "exponential", "fixed"}
+        How the time is drawn, see :class:`~cellcohort.datasets.positives.TauDraw`.
     """
 
     def __init__(
@@ -113,12 +109,13 @@ class Lineages:
         hours: np.ndarray,
         mother: np.ndarray,
         tau_hours: Sequence[float],
-        tau_decay_hours: float,
+        tau_decay_hours: float | None = None,
         kin: Kin | None = None,
+        tau: Tau = "exponential",
     ) -> None:
         clock = Clock.of(track, hours, tau_hours)
         self._apart, self._tau, self._tau_hours = clock.apart, clock.tau, tau_hours
-        self._decay = tau_decay_hours * TICKS
+        self._how = TauDraw(tau, tau_decay_hours)
         order = np.argsort(mother, kind="stable")
         counts = np.bincount(mother[mother >= 0], minlength=len(mother))
         self._time, self._track = torch.from_numpy(clock.time), torch.from_numpy(track.astype(np.int64))
@@ -140,14 +137,14 @@ class Lineages:
         if self._kin is not None:
             begin, kin = (values.numpy() for values in self._kin)
             n = begin[track + 1] - begin[track]
-            owner, track = np.repeat(owner, n), kin[_ranges(begin[track], n)]
+            owner, track = np.repeat(owner, n), kin[ranges(begin[track], n)]
         found = [(owner[:0],) * 3]
         while len(owner):
             start, stop = clock.later(track * clock.apart + now[owner])
             some = stop > start
             found.append((owner[some], start[some], stop[some]))
             n = first[track + 1] - first[track]
-            owner, track = np.repeat(owner, n), daughters[_ranges(first[track], n)]
+            owner, track = np.repeat(owner, n), daughters[ranges(first[track], n)]
             begin = clock.time[np.minimum(np.searchsorted(clock.time, track * clock.apart), len(clock.time) - 1)]
             near = begin - track * clock.apart <= now[owner] + clock.tau[1]  # else its own daughters are later still
             owner, track = owner[near], track[near]
@@ -162,21 +159,13 @@ class Lineages:
     def draw(self, rows: np.ndarray, key: tuple[int, ...]) -> np.ndarray:
         """Return a positive of each row, or the row itself where it has none.
 
-        The time tau is drawn among those at which there is a cell, with weights exp(-tau / decay);
-        then one of the cells at that time, evenly. A draw depends on `key` and the row alone.
+        The time is drawn among those at which there is a cell, then one of the cells at that time, evenly. A draw
+        depends on `key` and the row alone.
         """
         owner, start, stop = self.segments(rows)
-        if not len(owner):
-            return rows
-        row = _ranges(start, stop - start)
-        owner = np.repeat(owner, stop - start)
-        tau = self._hours_in_ticks(row) - self._hours_in_ticks(rows)[owner]
-        order = np.lexsort((row, tau, owner))
-        owner, row, tau = owner[order], row[order], tau[order]
-        _, same, n_same = np.unique(np.stack([owner, tau]), axis=1, return_inverse=True, return_counts=True)
-        least = tau[np.searchsorted(owner, owner)]  # of each owner, lest all of its weights vanish
-        weight = np.exp((least - tau) / self._decay) / n_same[same.ravel()]
-        return _drawn(rows, owner, row, weight, key)
+        row, owner = ranges(start, stop - start), np.repeat(owner, stop - start)
+        ticks = self._hours_in_ticks(row) - self._hours_in_ticks(rows)[owner]
+        return self._how.draw(rows, owner, row, ticks, key)
 
     def lacking(self) -> str:
         """Return what no cell has, if :meth:`anchors` finds none."""
@@ -254,21 +243,3 @@ def anchor_rows(
     if not len(rows):
         raise ValueError(f"no cell has {lacking}")
     return rows
-
-
-def _ranges(start: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Return the numbers start..start+n-1 of every range, one after the other."""
-    return np.repeat(start - np.cumsum(n) + n, n) + np.arange(n.sum())
-
-
-def _drawn(
-    rows: np.ndarray, owner: np.ndarray, candidate: np.ndarray, weight: np.ndarray, key: tuple[int, ...]
-) -> np.ndarray:
-    """One candidate for each owner, in proportion to the weights; `owner` is sorted."""
-    first = np.searchsorted(owner, np.arange(len(rows)))
-    last = np.searchsorted(owner, np.arange(len(rows)), "right") - 1
-    total = np.cumsum(weight)
-    before = np.r_[0.0, total]
-    target = before[first] + draws(key, rows, 1)[:, 0] * (before[last + 1] - before[first])
-    chosen = np.clip(np.searchsorted(total, target, "right"), first, np.maximum(last, first))
-    return np.where(last >= first, candidate[np.minimum(chosen, len(candidate) - 1)], rows)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cellcohort.augment.features import draws
-from cellcohort.datasets.positives import Clock, check_tau_hours
+from cellcohort.datasets.positives import Clock, TauDraw, check_tau_hours, ranges
 from cellcohort.messages import whole_number
+
+UNIFORM = TauDraw()
 
 
 class Pairs:
@@ -23,6 +24,8 @@ class Pairs:
         Least and greatest time from anchor to positive, in hours, both inclusive; a time of 0 is never one.
     seed : int
         Key of the draws.
+    how : TauDraw
+        How the time is drawn.
 
     Raises
     ------
@@ -30,21 +33,28 @@ class Pairs:
         The times are out of order or not finite, or the seed is no integer >= 0.
     """
 
-    def __init__(self, codes: np.ndarray, hours: np.ndarray, tau_hours: Sequence[float], seed: int) -> None:
+    def __init__(
+        self,
+        codes: np.ndarray,
+        hours: np.ndarray,
+        tau_hours: Sequence[float],
+        seed: int,
+        how: TauDraw = UNIFORM,
+    ) -> None:
         check_tau_hours(tau_hours)
-        self._seed, self._hours = whole_number("seed", seed, 0), hours
+        self._seed, self._hours, self._how = whole_number("seed", seed, 0), hours, how
         self._clock = Clock.of(codes, hours, tau_hours)
 
     def draw(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:
-        """Draw a positive of each row, evenly among those that `among` has, or the row itself if it has none.
+        """Draw a positive of each row among those that `among` has, or the row itself if it has none.
 
         A draw depends on the seed, the epoch, the row and its possible positives.
         """
         time = self._clock.time
         pool = among[np.lexsort((among, time[among]))]
         start, stop = self._clock.later(time[rows], time[pool])
-        drawn = start + (draws((self._seed, epoch, 0), rows, 1)[:, 0] * (stop - start)).astype(np.int64)
-        return np.where(stop > start, pool[np.minimum(drawn, len(pool) - 1)], rows)
+        owner, candidate = np.repeat(np.arange(len(rows)), stop - start), pool[ranges(start, stop - start)]
+        return self._how.draw(rows, owner, candidate, time[candidate] - time[rows[owner]], (self._seed, epoch, 0))
 
     def hours_between(self, rows: np.ndarray, later: np.ndarray) -> np.ndarray:
         """Hours from each row to its positive, float32; NaN where that is the row itself."""
