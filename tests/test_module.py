@@ -118,6 +118,19 @@ def test_views_are_made_of_both_sides_under_keys_of_their_own() -> None:
     assert keys == [(3, 2, 7, 0, 1), (3, 2, 7, 0, 2)]
 
 
+def test_in_validation_views_that_crop_do_so_in_the_middle() -> None:
+    class Views:
+        def __init__(self, value: float, centred: Any = None) -> None:
+            self.value, self.centred = value, centred
+
+        def __call__(self, inputs: torch.Tensor, key: tuple[int, ...]) -> torch.Tensor:
+            return torch.full_like(inputs, self.value)
+
+    module = ContrastiveModule(SHAPE, views=Views(1.0, Views(2.0)))
+    assert (module.on_after_batch_transfer(batch(), 0)["anchor"] == 1).all()
+    assert (module.eval().on_after_batch_transfer(batch(), 0)["positive"] == 2).all()
+
+
 def test_views_of_ranks_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[tuple[int, ...]] = []
     module = ContrastiveModule(SHAPE, seed=3, views=lambda inputs, key: (keys.append(key), inputs)[1])

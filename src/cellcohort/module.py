@@ -276,11 +276,12 @@ class ContrastiveModule(lightning.LightningModule):
 
     @override
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Augment the inputs where the model is."""
+        """Augment the inputs where the model is; in validation a crop is in the middle."""
         if self.views is None:
             return batch
+        views = self.views if self.training else getattr(self.views, "centred", self.views)
         key = (self.seed, batch["meta"]["epoch"], batch["meta"]["step"], self.global_rank)
-        made = {name: self.views(batch[name], (*key, i)) for i, name in enumerate(("anchor", "positive"), start=1)}
+        made = {name: views(batch[name], (*key, i)) for i, name in enumerate(("anchor", "positive"), start=1)}
         return {**batch, **made}
 
     def _loss(self, batch: Mapping[str, Any], stage: str) -> Tensor:

@@ -22,6 +22,7 @@ EACH: list[dict[str, Any]] = [
     {"contrast": 0.2},
     {"noise": 0.1},
     {"blur": 0.8},
+    {"channel_dropout": 0.4},
 ]
 SHAPES = [(6, 2, 1, 12, 12), (4, 1, 3, 8, 14), (3, 5, 2, 9, 5), (2, 1, 1, 1, 1)]
 
@@ -53,7 +54,7 @@ def test_each_option_changes_patches_by_draws_of_their_own(on: dict[str, Any]) -
     made = views(same, (0, 0))
     assert not torch.equal(made, views(same, (0, 1)))
     kinds = {tuple(view.flatten().tolist()) for view in made.round(decimals=3)}
-    assert len(kinds) >= {"flip": 2, "rotate": 3, "blur": 6}.get(next(iter(on)), 8)
+    assert len(kinds) >= {"flip": 2, "rotate": 3, "blur": 6, "channel_dropout": 2}.get(next(iter(on)), 8)
 
 
 def test_without_any_option_nothing_changes() -> None:
@@ -128,7 +129,18 @@ def test_flat_patches_stay_finite() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"rotate": "left"}, {"shift": -1.0}, {"zoom": float("nan")}, {"noise": -0.1}, {"blur": 3.5}, {"contrast": -1.0}],
+    [
+        {"place": "left"},
+        {"crop": [5]},
+        {"crop": [5, 0]},
+        {"channel_dropout": 1.5},
+        {"rotate": "left"},
+        {"shift": -1.0},
+        {"zoom": float("nan")},
+        {"noise": -0.1},
+        {"blur": 3.5},
+        {"contrast": -1.0},
+    ],
 )
 def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"augment.{next(iter(wrong))}="):
@@ -138,3 +150,55 @@ def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 def test_what_is_no_batch_of_patches_is_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(4, 2, 8, 8\).*\(batch, channels, slices, height, width\)"):
         ImageViews()(torch.zeros(4, 2, 8, 8), (0,))
+
+
+def test_a_channel_is_dropped_as_often_as_asked_and_one_always_stays() -> None:
+    inputs = 1 + patches(4000, 3, 1, 2, 2).abs()
+    made = replace(OFF, channel_dropout=0.3)(inputs, (0,))
+    gone = (made == 0).all(dim=(2, 3, 4))
+    assert torch.equal(gone, (made == 0).any(dim=(2, 3, 4))), "a channel as a whole"
+    torch.testing.assert_close(made[~gone], inputs[~gone])
+    counts = torch.bincount(gone.sum(dim=1), minlength=4) / 4000
+    expected = torch.tensor([0.7**3, 3 * 0.3 * 0.7**2, 3 * 0.3**2 * 0.7 + 0.3**3, 0.0])
+    torch.testing.assert_close(counts, expected, atol=0.03, rtol=0)
+    assert gone.float().mean(dim=0).std() < 0.03
+    every = replace(OFF, channel_dropout=1.0)(inputs, (1,))
+    assert ((every != 0).any(dim=(2, 3, 4)).sum(dim=1) == 1).all()
+    with pytest.raises(ValueError, match="would leave nothing of inputs of one channel"):
+        replace(OFF, channel_dropout=0.3)(inputs[:, :1], (0,))
+
+
+def test_a_crop_is_a_part_of_the_patch_at_every_place_alike() -> None:
+    y, x = torch.meshgrid(torch.arange(9.0), torch.arange(8.0), indexing="ij")
+    inputs = (10 * y + x)[None, None, None].expand(3000, 2, 3, -1, -1)
+    made = replace(OFF, crop=(7, 4))(inputs, (0,))
+    assert made.shape == (3000, 2, 3, 7, 4)
+    torch.testing.assert_close(made, made[:, :1, :1].expand_as(made))
+    first = made[:, 0, 0, 0, 0]
+    torch.testing.assert_close(made[:, 0, 0], first[:, None, None] + (10 * y + x)[None, :7, :4])
+    places, counts = first.unique(return_counts=True)
+    assert places.tolist() == [10 * i + j for i in range(3) for j in range(5)]
+    assert (counts / 3000 - 1 / 15).abs().max() < 0.02
+    middle = replace(OFF, crop=(7, 4)).centred(inputs, (0,))
+    torch.testing.assert_close(middle, inputs[..., 1:8, 2:6])
+    assert not replace(OFF, crop=(7, 4)).centred.changes and replace(OFF, crop=(7, 4)).changes
+    with pytest.raises(ValueError, match=r"crop=\[10, 4\] is larger than the patches, which have \[9, 8\]"):
+        replace(OFF, crop=(10, 4))(inputs, (0,))
+
+
+def test_a_crop_and_a_dropout_leave_the_other_draws_as_they_are() -> None:
+    inputs = patches(4, 2, 1, 12, 12)
+    whole = replace(OFF, flip=True, rotate="any", contrast=0.2)
+    torch.testing.assert_close(replace(whole, crop=(6, 6)).centred(inputs, (0,)), whole(inputs, (0,))[..., 3:9, 3:9])
+    fewer = replace(whole, channel_dropout=0.5)(inputs, (0,))
+    torch.testing.assert_close(fewer[fewer != 0], whole(inputs, (0,))[fewer != 0])
+
+
+def test_a_larger_patch_shows_what_lies_around_where_a_small_one_is_mirrored() -> None:
+    """Lines of brightness by their distance from the middle: rotation by any angle does not change them."""
+    y, x = torch.meshgrid(*[torch.arange(61.0) - 30] * 2, indexing="ij")
+    rings = torch.cos((y**2 + x**2).sqrt() / 4)[None, None, None].expand(20, -1, -1, -1, -1)
+    turned = replace(OFF, rotate="any", crop=(31, 31)).centred(rings, (0,))
+    torch.testing.assert_close(turned, rings[..., 15:46, 15:46], atol=0.05, rtol=0)
+    mirrored = replace(OFF, rotate="any")(rings[..., 15:46, 15:46].contiguous(), (0,))
+    assert (mirrored - rings[..., 15:46, 15:46]).abs().max() > 0.5

@@ -207,6 +207,19 @@ def test_a_cell_can_be_its_own_positive_where_views_make_it_another(load: Callab
             load(positive="self", augment=augment)
 
 
+def test_of_a_larger_patch_batches_hold_all_and_evaluation_takes_the_middle(load: Callable[..., Patches]) -> None:
+    data = load(patch=(1, 18, 20), augment=ImageViews(crop=(12, 16)))
+    whole = load(patch=(1, 18, 20))
+    some = np.arange(len(data))
+    assert data.shape == (2, 1, 12, 16)
+    assert np.array_equal(data.recorded(some), whole.recorded(some)[..., 3:15, 2:18])
+    batch = data.__getitems__(some)
+    assert torch.equal(batch["anchor"], whole.__getitems__(some)["anchor"])
+    assert data.views is not None and data.views(batch["anchor"], (0,)).shape == (len(data), 2, 1, 12, 16)
+    with pytest.raises(ValueError, match=r"crop=\[19, 16\] is larger than the patches, which have \[18, 20\]"):
+        load(patch=(1, 18, 20), augment=ImageViews(crop=(19, 16)))
+
+
 def test_each_stored_chunk_is_decoded_once_in_a_batch(
     load: Callable[..., Patches], monkeypatch: pytest.MonkeyPatch
 ) -> None:

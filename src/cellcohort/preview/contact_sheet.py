@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from cellcohort.augment.crop import middle
 from cellcohort.datasets.protocol import Samples
 from cellcohort.preview.tables import short
 from cellcohort.sampling.batch import Batch
@@ -95,7 +96,7 @@ def _strip(samples: Samples, sampler: Sampler, place: tuple[int, int], seed: int
     positions = Batch(sampler.batch(*place).tolist(), *place)
     batch = samples.__getitems__(positions)
     shown = np.unique(np.linspace(0, len(positions) - 1, CELLS).astype(int))
-    made = {"anchor": batch["anchor"], "positive": batch["positive"]}
+    made = {name: middle(batch[name], samples.shape[2:]) for name in ("anchor", "positive")}
     if samples.views is not None:
         for i, name in enumerate(("anchor", "positive"), start=1):
             made[f"{name},\nas seen"] = samples.views(batch[name], (seed, *place, sampler.rank, i))

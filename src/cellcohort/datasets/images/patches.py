@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from cellcohort.augment.crop import middle, seen
 from cellcohort.augment.features import draws
 from cellcohort.cells import CellTable, checked_positions
 from cellcohort.datasets.images.chunks import Chunks
@@ -69,7 +70,7 @@ class Patches(Paired, Dataset[dict[str, Any]]):
     cells : CellTable
         The cells that can be anchors; positions 0..n-1 of the dataset.
     shape : (int, int, int, int)
-        Channels, slices, lines and columns.
+        Channels, slices, lines and columns that a network sees; batches hold larger patches where the views crop.
     whole : str
         "lineage": the column whose groups no split cuts in two.
 
@@ -101,7 +102,8 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         self.pair_rule = chosen(pair_rule)
         if self.pair_rule is not None:
             positive, positive_columns, itself = "self", (), False
-        self.shape = (scale.shape[3], *(int(n) for n in region.patch))
+        self._read_shape = (scale.shape[3], *(int(n) for n in region.patch))
+        self.shape = seen(self._read_shape, views)
         self._sizes, self._random_slices = torch.from_numpy(region.sizes(fields)), region.z == "random"
         self.positive, self.views, self.seed = positive, views, seed
         self.made_with = dict(made_with or {})
@@ -200,9 +202,10 @@ class Patches(Paired, Dataset[dict[str, Any]]):
     def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the patches of some cells, scaled and not augmented; float32 (n, *shape).
 
-        Slices that are drawn at random in batches are those around the cells here.
+        Slices that are drawn at random in batches are those around the cells here, and a crop is in the middle.
         """
-        return self._patches(self._rows.numpy()[checked_positions(positions, len(self))])
+        patches = self._patches(self._rows.numpy()[checked_positions(positions, len(self))])
+        return np.ascontiguousarray(middle(patches, self.shape[2:]))
 
     def __getitem__(self, position: int) -> dict[str, Any]:
         """One cell, as a batch of one."""
@@ -275,7 +278,7 @@ class Patches(Paired, Dataset[dict[str, Any]]):
         if slabs is not None:
             stacks = np.array([field.shape[2] for field in self.chunks.fields])[place[:, 0]]
             place = place.copy()
-            place[:, 2] = slabs * (stacks - self.shape[1] + 1)
+            place[:, 2] = slabs * (stacks - self._read_shape[1] + 1)
         pixels = self._regions(place)
         frame = np.minimum(place[:, 1], scale.shape[2] - 1)
         centre, spread = scale[:, place[:, 0], frame, :, None, None, None]
@@ -286,10 +289,11 @@ class Patches(Paired, Dataset[dict[str, Any]]):
     def _regions(self, place: np.ndarray) -> np.ndarray:
         """Return what is read at some places, brought to the shape of a patch."""
         sizes, of = np.unique(self._sizes.numpy()[place[:, 0]], axis=0, return_inverse=True)
-        if len(sizes) == 1 and tuple(sizes[0]) == self.shape[1:]:
-            return gather(self.chunks, place, self.shape)
-        pixels = np.empty((len(place), *self.shape), np.float32)
+        shape = self._read_shape
+        if len(sizes) == 1 and tuple(sizes[0]) == shape[1:]:
+            return gather(self.chunks, place, shape)
+        pixels = np.empty((len(place), *shape), np.float32)
         for number, size in enumerate(sizes.tolist()):
             some = of.ravel() == number
-            pixels[some] = brought_to(gather(self.chunks, place[some], (self.shape[0], *size)), self.shape[1:])
+            pixels[some] = brought_to(gather(self.chunks, place[some], (shape[0], *size)), shape[1:])
         return pixels

@@ -11,6 +11,7 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from cellcohort.augment.crop import middle, seen
 from cellcohort.cells import CellTable, Name, checked_positions
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import Paired, Views
@@ -62,7 +63,7 @@ class StoredCells(Paired):
                 "cells without a positive of their own are paired with themselves, and no augmentation would make "
                 "the two differ; turn up one of the options of data.augment."
             )
-        self.store, self.whole, self.views, self.shape = store, whole, views, store.shape
+        self.store, self.whole, self.views, self.shape = store, whole, views, seen(store.shape, views)
         self.pair_rule = chosen(pair_rule)
         self._pairs, self._table, self._cells = (pairs if self.pair_rule is None else None), cells, cells
 
@@ -110,8 +111,9 @@ class StoredCells(Paired):
         return found.mean_.astype(np.float32), np.sqrt(found.var_).astype(np.float32)
 
     def recorded(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return the inputs of some cells as recorded, float32 (n, *shape)."""
-        return self.store.take(self.rows[checked_positions(positions, len(self))])
+        """Return the inputs of some cells as recorded, float32 (n, *shape); of larger patches the middle."""
+        inputs = self.store.take(self.rows[checked_positions(positions, len(self))])
+        return inputs if self.shape == self.store.shape else np.ascontiguousarray(middle(inputs, self.shape[2:]))
 
     @property
     def paired(self) -> bool:
