@@ -12,12 +12,12 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn import functional
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.protocol import Samples
 from cellcohort.models import experiments
 from cellcohort.models._normalisation import fixed_statistics, has_statistics
 from cellcohort.module import ContrastiveModule
+from cellcohort.progress_bar import progress_bar
 from cellcohort.sampling.rng import key_of, uniform
 
 Represent = Callable[[Tensor], Tensor]
@@ -48,7 +48,7 @@ def represented(
     """
     parts: dict[str, list[np.ndarray]] = {name: [] for name in by}
     with statistics_by_experiment(by.values(), samples, device):
-        for some in tqdm(_blocks(positions, samples), f"embedding: {', '.join(by)}", unit="block", leave=False):
+        for some in progress_bar(_blocks(positions, samples), f"embedding: {', '.join(by)}", "block"):
             inputs = torch.from_numpy(samples.recorded(some)).to(device)
             with _told(samples, some):
                 for name, represent in by.items():
@@ -116,7 +116,7 @@ def statistics_by_experiment(by: Iterable[Represent], samples: Samples, device: 
     chosen = np.flatnonzero(place < MOST_OF_EXPERIMENT)
 
     def blocks() -> Iterator[tuple[Tensor, np.ndarray]]:
-        for some in tqdm(_blocks(chosen, every), "statistics by experiment", unit="block", leave=False):
+        for some in progress_bar(_blocks(chosen, every), "statistics by experiment", "block"):
             yield torch.from_numpy(every.recorded(some)).to(device), column.codes[some]
 
     with ExitStack() as stack:

@@ -36,6 +36,7 @@ from cellcohort.evaluation.selection import Chosen, choose, training_part
 from cellcohort.evaluation.tracks import smoothness_scores
 from cellcohort.messages import joined, listed, whole_number
 from cellcohort.module import ContrastiveModule
+from cellcohort.progress_bar import progress_bar
 from cellcohort.sampling.rng import key_of, uniform
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class Evaluation:
         names = ("model", "untrained", "features")
         # threads that wait for a core that others use cost more than they give: the matrices are small
         threads = threadpool_limits(max(1, cpu_count() // 2))
-        with threads, tqdm(total=len(names) * N_STEPS, unit="step", leave=False) as progress:
+        with threads, progress_bar(None, "scores", "step", len(names) * N_STEPS) as progress:
             found = {name: list(self._scores(by[name], chosen, pairs[name], name, progress)) for name in names}
         if features.note:
             said = features.note

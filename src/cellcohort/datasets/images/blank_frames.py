@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -12,7 +13,6 @@ import google_crc32c
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.images.chunks import Chunks
 from cellcohort.datasets.images.parquet_cache import cached_table
@@ -20,6 +20,7 @@ from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.images.storage import Storage, keys_of
 from cellcohort.files import fingerprint
 from cellcohort.messages import listed, several
+from cellcohort.progress_bar import progress_bar
 
 SAMPLED = 16  # frames of a field that are always looked at, evenly spread
 TOGETHER = 2**26  # bytes of frames that are in memory at once
@@ -85,10 +86,14 @@ def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
     def build() -> pa.Table:
         lists = (used[used[:, 0] == number, 1].tolist() for number in range(len(fields)))
         chunks.check_stored(key for i, some in enumerate(lists) for key in keys_of(i, fields[i], some))
-        found: list[tuple[object, ...]] = []
-        for number in tqdm(range(len(fields)), desc="frames", unit="position", disable=None, leave=False):
-            for channel in range(len(fields[number].channels)):
-                found += _faults(chunks, number, channel, frames[number])
+
+        def faults(number: int) -> list[tuple[object, ...]]:
+            channels = range(len(fields[number].channels))
+            return [row for channel in channels for row in _faults(chunks, number, channel, frames[number])]
+
+        with ThreadPoolExecutor() as pool:  # decoding leaves the interpreter free; `stamps` has opened the images
+            each = progress_bar(pool.map(faults, range(len(fields))), "frames", "position", len(fields))
+            found = [row for rows in each for row in rows]
         return pa.Table.from_pandas(pd.DataFrame(found, columns=list(COLUMNS)), preserve_index=False)
 
     return cached_table(Path(cache) / f"frames-{mark}.parquet", build).to_pandas()
@@ -116,7 +121,7 @@ def blank_cells(faults: pd.DataFrame, place: np.ndarray, sizes: np.ndarray, axes
     if len(faults):
         rows = pd.DataFrame(place, columns=["field", "t", "z", "y", "x"]).reset_index(names="row")
         met = rows.merge(faults, on=["field", "t"])
-        inside = (met["z1"] > 0).to_numpy()
+        inside = (met["z1"] > 0).to_numpy(copy=True)
         for axis, size in zip("zyx", sizes[met["row"]].T, strict=True):
             if axis in axes:
                 inside &= (met[axis] >= met[f"{axis}0"]) & (met[axis] + size <= met[f"{axis}1"])

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from scipy.ndimage import gaussian_filter
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.images.attributes import attributes_of
 from cellcohort.datasets.images.blank_frames import frames_of_channel, sampled_frames
@@ -21,9 +20,9 @@ from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.images.storage import keys_of
 from cellcohort.files import fingerprint
+from cellcohort.progress_bar import progress_bar
 
 FINE, COARSE = 1.0, 3.0  # standard deviations, in pixels, between which details lie
-SECONDS = 2.0  # before a progress bar is shown
 
 
 def focus_slices(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -> np.ndarray:
@@ -92,10 +91,8 @@ def _measured_once(fields: Sequence[Field], numbers: Sequence[int], cache: str |
 
     def build() -> pa.Table:
         with ThreadPoolExecutor() as pool:
-            found = tqdm(
-                pool.map(lambda number: _measured(chunks, number, frames[number]), numbers),
-                desc="focus", total=len(numbers), unit="position", disable=None, leave=False, delay=SECONDS,
-            )  # fmt: skip
+            each = pool.map(lambda number: _measured(chunks, number, frames[number]), numbers)
+            found = progress_bar(each, "focus", "position", len(numbers))
             rows = [(number, t, z) for number, of in zip(numbers, found, strict=True) for t, z in of]
         return pa.Table.from_pandas(pd.DataFrame(rows, columns=["field", "t", "z"]), preserve_index=False)
 

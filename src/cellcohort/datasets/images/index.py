@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.images.blank_frames import blank_cells, describe
 from cellcohort.datasets.images.blank_frames import blank_frames as find_blank_frames
@@ -30,6 +29,7 @@ from cellcohort.datasets.tables.columns import set_aside
 from cellcohort.datasets.tables.times import Times, check_own_hours
 from cellcohort.files import fingerprint
 from cellcohort.messages import listed, several
+from cellcohort.progress_bar import progress_bar
 
 Border = Literal["clamp", "drop"]
 BlankFrames = Literal["drop", "keep"]
@@ -255,7 +255,7 @@ def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
     parts, families, mothers, tracks = [], [], [], []
     first_field = first_track = 0
     homes, plates, before = dict[Any, str](), _plate_names(experiments), None
-    bar = tqdm(experiments, desc="tracks", unit="experiment", disable=None, leave=False)
+    bar = progress_bar(experiments, "tracks", "experiment")
     for experiment, fields in zip(bar, of_each, strict=True):
         table = replace(experiment, channels=experiment.channels * experiment.indexed, labels={}, channel_labels={})
         if table != before:  # else another channel of the same cells

@@ -13,7 +13,6 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.datasets.images.attributes import LEVELS, attributes_of, stored_statistics
 from cellcohort.datasets.images.blank_frames import BOX, sampled_frames
@@ -23,6 +22,7 @@ from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.storage import keys_of
 from cellcohort.files import fingerprint
 from cellcohort.messages import listed
+from cellcohort.progress_bar import progress_bar
 
 Normalise = Literal["frame", "position", "plate", "none"]
 NormaliseBy = Literal["mean", "median", "percentiles"]
@@ -30,7 +30,6 @@ Statistics = Literal["measured", "stored", "auto"]
 NAMES = {"mean": ("mean", "std"), "median": ("median", "iqr"), "percentiles": ("p5", "p95")}  # as they are stored
 IN_WORDS = {"median": "interquartile range", "percentiles": "distance of the 5th and 95th percentiles"}
 MOST_SAMPLED = 2**22  # pixels that medians and percentiles are taken of
-SECONDS = 2.0  # before a progress bar is shown
 
 Boxes = Mapping[int, tuple[int, ...]]  # of each frame, the part that has an image
 Unit = tuple[int, int, int]  # field (of a plate, the first), frame (of all, 0) and channel
@@ -225,10 +224,7 @@ def _measured(chunks: Chunks, units: Mapping[Unit, Parts], normalise_by: Normali
         return _quantiles(chunks, unit[2], units[unit], normalise_by)
 
     with ThreadPoolExecutor() as pool:  # decoding leaves the interpreter free
-        found = tqdm(
-            pool.map(measure, units), desc="brightness", total=len(units), unit="statistic", disable=None, leave=False,
-            delay=SECONDS,
-        )  # fmt: skip
+        found = progress_bar(pool.map(measure, units), "brightness", "statistic", len(units))
         rows = [(*unit, *values) for unit, values in zip(units, found, strict=True)]
     return pa.Table.from_pandas(
         pd.DataFrame(rows, columns=["field", "t", "channel", "centre", "spread"]), preserve_index=False
