@@ -309,6 +309,11 @@ def test_how_other_patches_were_made_is_told(tmp_path: Path) -> None:
             prepare(made, tmp_path / "out.zarr", **SMALL)
 
 
+def test_slices_at_random_are_no_patches_to_store(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"source\.collection\.z=random: .*data\.z=random"):
+        Patches(Timelapse(two_plates(tmp_path), patch=(1, 16, 16), z="random"))
+
+
 def test_strata_that_are_many_are_not_all_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
     prepare(source, tmp_path / "out.zarr", ["track"], **SMALL)

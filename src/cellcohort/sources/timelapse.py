@@ -37,6 +37,11 @@ class Patches:
                 "source.collection.channels=each: a store of patches has cells in all their channels; leave it out, or "
                 "train from the plates with data=timelapse data.channels=each."
             )
+        if getattr(collection, "z", "centre") == "random":
+            raise ValueError(
+                "source.collection.z=random: a store has one patch of each cell, and nothing is drawn from it; choose "
+                "another z, or train from the plates with data=timelapse data.z=random."
+            )
         self._samples: Samples = collection.dataset().every_cell()
         self.shape = tuple(self._samples.shape)
 

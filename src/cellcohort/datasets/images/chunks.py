@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -13,6 +15,7 @@ from cachetools import LRUCache
 from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.images.storage import WAY_OUT, Key, ReadError, Storage
 
+STAMPED = 256  # files that a thread asks for at once
 TOGETHER = 2**25  # bytes that are decoded in one call, at most, or one chunk
 
 
@@ -84,7 +87,15 @@ class Chunks:
 
     def stamps(self, keys: Iterable[Key]) -> list[str]:
         """Size and time of the file of each chunk, which change when it is written anew; empty where there is none."""
-        return [self.storage(key[0]).stamp(key[1:]) for key in keys]
+        keys = list(keys)
+        for number in dict.fromkeys(key[0] for key in keys):  # one after the other, since the way to decode is global
+            self.storage(number)
+        parts = [keys[i : i + STAMPED] for i in range(0, len(keys), STAMPED)]
+        with ThreadPoolExecutor() as pool:  # asking a disk is mostly waiting
+            return [*chain.from_iterable(pool.map(lambda some: [*map(self._stamp, some)], parts))]
+
+    def _stamp(self, key: Key) -> str:
+        return self.storage(key[0]).stamp(key[1:])
 
     def check_stored(self, keys: Iterable[Key]) -> None:
         """Make sure that chunks are stored, without decoding them.

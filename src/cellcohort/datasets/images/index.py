@@ -254,12 +254,8 @@ def _warn_of_tracks(
 def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]], sizes: np.ndarray) -> pa.Table:
     parts, families, mothers, tracks = [], [], [], []
     first_field = first_track = 0
-    homes, plates, before = dict[Any, str](), _plate_names(experiments), None
-    bar = progress_bar(experiments, "tracks", "experiment")
-    for experiment, fields in zip(bar, of_each, strict=True):
-        table = replace(experiment, channels=experiment.channels * experiment.indexed, labels={}, channel_labels={})
-        if table != before:  # else another channel of the same cells
-            read, before = read_tracks(experiment, fields), table
+    homes, plates = dict[Any, str](), _plate_names(experiments)
+    for experiment, fields, read in zip(experiments, of_each, _tables(experiments, of_each), strict=True):
         rows = read.copy()
         found = descent(rows)
         # the same cells may be listed again, in another channel: one track has one name
@@ -309,6 +305,19 @@ def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
             f"a column has values of several kinds in the tracks: {'; '.join(map(str, error.args))}. Give it one type "
             "in all tables of the collection, or leave it out."
         ) from error
+
+
+def _tables(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]) -> list[pd.DataFrame]:
+    """Read the tracks of each experiment, side by side; those of another channel of the same cells are read once."""
+    keys = [
+        repr(replace(experiment, channels=experiment.channels * experiment.indexed, labels={}, channel_labels={}))
+        for experiment in experiments
+    ]
+    first = {key: number for number, key in reversed([*enumerate(keys)])}
+    with ThreadPoolExecutor() as pool:
+        each = pool.map(lambda number: read_tracks(experiments[number], of_each[number]), sorted(first.values()))
+        read = dict(zip(sorted(first.values()), progress_bar(each, "tracks", "experiment", len(first)), strict=True))
+    return [read[first[key]] for key in keys]
 
 
 def _plate_names(experiments: Sequence[Experiment]) -> dict[Path, str]:
