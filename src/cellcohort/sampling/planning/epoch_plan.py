@@ -74,7 +74,7 @@ class BatchSpec(NamedTuple):
         Focal time in hours; -inf where all times of the primary group are missing, NaN without a window axis.
     stratum, n_cells : numpy.ndarray of int, shape (n_entries,)
         ``n_cells[i]`` cells of ``stratum[i]``.
-    before : numpy.ndarray of int64, shape (n_entries,)
+    before : numpy.ndarray of int, shape (n_entries,)
         Cells of the stratum that earlier batches of the epoch hold. Of no meaning with a window axis.
     """
 
@@ -337,7 +337,7 @@ def _plan_block(
     n, filled = len(primary), 0
     ptr, turn = np.zeros(n + 1, np.int64), np.empty(n, np.int64)
     stratum, n_cells = np.empty(n * places, np.int32), np.empty(n * places, np.int32)
-    before = np.empty(n * places, np.int64)
+    before = np.empty(n * places, taken.dtype)
     for i in range(n):
         g = primary[i]
         turn[i] = occurrence[g]

@@ -195,7 +195,7 @@ def _plan_block(
     n, filled = len(primary), 0
     ptr = np.zeros(n + 1, np.int64)
     stratum, n_cells = np.empty(n * places, np.int32), np.empty(n * places, np.int32)
-    before = np.empty(n * places, np.int64)
+    before = np.empty(n * places, taken.dtype)
     for i in range(n):
         filled += round_set(targets, donors, shares, primary[i], turn[i], key, stratum[filled:], n_cells[filled:])
         ptr[i + 1] = filled
