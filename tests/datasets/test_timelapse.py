@@ -220,6 +220,13 @@ def test_of_a_larger_patch_batches_hold_all_and_evaluation_takes_the_middle(load
         load(patch=(1, 18, 20), augment=ImageViews(crop=(19, 16)))
 
 
+def test_a_crop_of_a_config_is_read_by_a_loader(load: Callable[..., Patches]) -> None:
+    node = {"_target_": "cellcohort.augment.image.ImageViews", "crop": [12, 16]}
+    data = load(patch=(1, 18, 20), augment=node)
+    batch = next(iter(make_loader(data, BatchSampler(data.cells, batch_size=8))))
+    assert batch["anchor"].shape == (8, 2, 1, 18, 20) and data.shape == (2, 1, 12, 16)
+
+
 def test_each_stored_chunk_is_decoded_once_in_a_batch(
     load: Callable[..., Patches], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,8 @@ class ImageViews:
             raise ValueError(f"augment.place={self.place!r} is not a choice; use {', '.join(get_args(Place))}.")
         if self.crop is not None and (len(self.crop) != 2 or not all(isinstance(n, int) and n >= 1 for n in self.crop)):
             raise ValueError(f"augment.crop={list(self.crop)} must be lines and columns, such as [64, 64], or null.")
+        if self.crop is not None:  # no list of a config, which loaders that look through a dataset never come out of
+            object.__setattr__(self, "crop", tuple(self.crop))
         if self.rotate not in get_args(Rotate):
             raise ValueError(f"augment.rotate={self.rotate!r} is not a choice; use {', '.join(get_args(Rotate))}.")
         for name in (field.name for field in fields(self) if field.name not in ("rotate", "crop", "place")):

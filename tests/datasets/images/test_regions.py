@@ -118,6 +118,13 @@ def test_an_image_of_one_value_stays_so_however_it_is_scaled() -> None:
         np.testing.assert_allclose(made, 5.0, rtol=1e-6)
 
 
+def test_pixels_that_become_fewer_are_averaged_and_none_is_left_out() -> None:
+    noise = np.random.default_rng(0).normal(0, 1, (1, 1, 1, 128, 128)).astype(np.float32)
+    made = brought_to(noise, (1, 16, 16))
+    assert made.std() < 0.15, "of 64 pixels or more each; of four it would be 0.5"
+    np.testing.assert_allclose(made.mean(), noise.mean(), atol=0.01)
+
+
 def test_a_plate_without_a_pixel_size_is_named(folder: Path, tmp_path: Path) -> None:
     write_plate(tmp_path / "bare.zarr", {"A/1/0": SHAPES["coarse"]})
     tracks_of(["A/1/0"], SHAPES["coarse"]).to_parquet(tmp_path / "bare.parquet")
