@@ -30,9 +30,9 @@ from cellcohort.sampling.planning.epoch_plan import (
     floor_sum,
     occurrences_before,
     primary_groups,
-    round_batch,
 )
 from cellcohort.sampling.planning.primary_sets import _whole_lengths, primary_sets
+from cellcohort.sampling.planning.rounding import round_batch
 from cellcohort.sampling.planning.targets import fill
 from cellcohort.sampling.rng import key_of
 from tables import cases, table

@@ -11,8 +11,9 @@ from numba import njit
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
 from cellcohort.sampling.chunked.rotation import Rotation
 from cellcohort.sampling.drawing.time_window import TOLERANCE, least_and_most, share_out
-from cellcohort.sampling.planning.epoch_plan import Donors, EpochPlan, on_average, round_batch
+from cellcohort.sampling.planning.epoch_plan import EpochPlan
 from cellcohort.sampling.planning.plan import Plan
+from cellcohort.sampling.planning.rounding import Donors, on_average, round_batch
 from cellcohort.sampling.planning.strata import CompiledStrata, stable_order
 from cellcohort.sampling.planning.targets import Targets
 from cellcohort.sampling.rng import mix, permuted_each, unit

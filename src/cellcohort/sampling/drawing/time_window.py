@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.hash_table import Cap, count_up_to, empty_counts
-from cellcohort.sampling.planning.epoch_plan import on_average
 from cellcohort.sampling.planning.plan import Plan
+from cellcohort.sampling.planning.rounding import on_average
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
 
 CLASSES = 64

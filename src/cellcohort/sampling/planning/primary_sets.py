@@ -17,15 +17,13 @@ from typing import NamedTuple, override
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.planning.epoch_plan import (
+from cellcohort.sampling.planning.epoch_plan import RUN, STEP, WHOLE, EpochPlan
+from cellcohort.sampling.planning.rounding import (
     GOLDEN,
     PLASTIC,
-    RUN,
-    SILVER,
-    STEP,
-    WHOLE,
     Donors,
-    EpochPlan,
+    cells_outside,
+    donate,
     on_average,
     round_own,
 )
@@ -265,9 +263,9 @@ def _round_whole(
                 filled += 1
         dealt += own
         if leaked > 0:
-            if _cells_outside(donors, outside, label[i]) < leaked:
+            if cells_outside(donors, outside, label[i]) < leaked:
                 return 0
-            filled += _donate(donors, outside, label[i], leaked, turn, stratum[filled:], n_cells[filled:])
+            filled += donate(donors, outside, label[i], leaked, turn, stratum[filled:], n_cells[filled:])
     return filled
 
 
@@ -310,7 +308,7 @@ def _leak(
     n = len(shares.weight)
     there = np.empty(n, np.int64)
     for label in range(n):
-        there[label] = _cells_outside(donors, outside, label)
+        there[label] = cells_outside(donors, outside, label)
     labels = np.flatnonzero(there)
     target = fill(float(n_leak), shares.weight[labels], there[labels])
     psi, upto, filled = (turn * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9, 0.0, 0
@@ -319,53 +317,5 @@ def _leak(
         upto = float(n_leak) if i == len(labels) - 1 else upto + target[i]
         if np.int64(upto + psi) > before:
             count = np.int64(upto + psi) - before
-            filled += _donate(donors, outside, labels[i], count, turn, stratum[filled:], n_cells[filled:])
-    return filled
-
-
-@njit(cache=True, nogil=True)
-def _own_of(donors: Donors, group: Whole, label: Whole) -> tuple[Whole, Whole]:
-    """Where the cells of a group begin among those of a label in all groups, and how many they are."""
-    first, last = donors.first[label], donors.first[label + 1]
-    at = first + np.searchsorted(donors.stratum[first:last], donors.begin[group])
-    if at >= last or donors.stratum[at] >= donors.begin[group + 1]:
-        return 0, 0
-    begin = np.int64(donors.end[at - 1]) if at > 0 else np.int64(0)
-    return begin, np.int64(donors.end[at]) - begin
-
-
-@njit(cache=True, nogil=True)
-def _cells_outside(donors: Donors, outside: np.ndarray, label: Whole) -> Whole:
-    """Cells of a label that are not of these groups."""
-    first, last = donors.first[label], donors.first[label + 1]
-    cells = np.int64(donors.end[last - 1]) - (np.int64(donors.end[first - 1]) if first > 0 else np.int64(0))
-    for group in outside:
-        cells -= _own_of(donors, group, label)[1]
-    return cells
-
-
-@njit(cache=True, nogil=True)
-def _donate(
-    donors: Donors,
-    outside: np.ndarray,
-    label: Whole,
-    count: Whole,
-    turn: Whole,
-    stratum: np.ndarray,
-    n_cells: np.ndarray,
-) -> Whole:
-    """Write the strata that `count` cells of a label leak from, in proportion to size, not of the groups `outside`."""
-    first, last = donors.first[label], donors.first[label + 1]
-    theta = (turn * SILVER + label * PLASTIC) % 1.0
-    step, filled = _cells_outside(donors, outside, label) / count, 0
-    begin = np.float64(donors.end[first - 1]) if first > 0 else 0.0
-    for k in range(count):
-        point = begin + (k + theta) * step
-        for group in outside:  # in rising order, as their cells are
-            own_begin, own = _own_of(donors, group, label)
-            point += own if own > 0 and point >= own_begin else 0
-        s = donors.stratum[min(last - 1, first + np.searchsorted(donors.end[first:last], point, "right"))]
-        if filled == 0 or stratum[filled - 1] != s:
-            stratum[filled], n_cells[filled], filled = s, 0, filled + 1
-        n_cells[filled - 1] += 1
+            filled += donate(donors, outside, labels[i], count, turn, stratum[filled:], n_cells[filled:])
     return filled
