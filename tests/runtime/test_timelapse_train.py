@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from hydra.utils import instantiate
 
+from cellcohort.data.timelapse import Timelapse
 from cellcohort.sampling import BatchSampler
-from plates import two_plates
+from plates import three_plates, two_plates
 
 ROOT = Path(__file__).parents[2]
 REAL = ROOT.parent / "shared" / "data" / "cellphe_mda231" / "phase_every8th.zarr"
@@ -57,6 +58,36 @@ def test_a_collection_trains_repeats_and_feels_its_views(run: Callable[..., Path
     turned_off = [f"data.augment.{name}=0" for name in ("shift", "zoom", "brightness", "contrast", "noise", "blur")]
     plain = losses(run("train", *source, *turned_off, "data.augment.flip=false", "data.augment.rotate=none"))
     assert not np.array_equal(one, plain, equal_nan=True)
+
+
+def test_plates_of_different_channels_train_by_marker_from_a_collection_and_from_a_cell_index(
+    run: Callable[..., Path], tmp_path: Path
+) -> None:
+    options = (
+        *(option for option in SMALL if not option.startswith(("sampler", "evaluation"))),
+        *("data=timelapse", "data.patch=[1,16,16]", "data.channels=each", "data.positive_channel=any"),
+        *("sampler=[experiment_aware,condition,temporal]", "sampler.experiment_aware.column=marker"),
+        *("sampler.condition.column=[condition,marker]", "trainer.max_epochs=1"),
+    )
+    collection = three_plates(tmp_path)
+    index = Timelapse(collection, patch=(1, 16, 16)).write_index(tmp_path / "cells.parquet")
+    small = ("evaluation.max_cells=100", "evaluation.permutations=19")
+    one = run("train", *options, *small, f"data.path={collection}")
+    other = run("train", *options, "evaluation=none", f"data.index={index}")
+    found = losses(one)
+    assert (~np.isnan(found)).sum() == 4 and np.allclose(found, losses(other), rtol=1e-3, equal_nan=True)
+    for composition in (pd.read_parquet(directory / "composition.parquet") for directory in (one, other)):
+        share = composition.filter(like="marker/share/").drop(columns=composition.filter(like=" x ").columns)
+        assert len(share) and ((share == 1).sum(axis=1) == 1).all() and ((share == 0).sum(axis=1) == 3).all()
+        jointly = composition.filter(like="condition x marker/share/")
+        assert ((jointly == 0.5).sum(axis=1) == 2).all() and (composition["window/shortfall"] == 0).all()
+    cells = pd.read_parquet(one / "embeddings.parquet")
+    assert set(cells["marker"]) == {"brightfield", "viral_sensor", "DAPI", "TOMM20"}
+    assert not cells.duplicated(["track", "t", "channel"]).any() and cells.duplicated(["track", "t"]).any()
+    assert (cells.groupby("track")["part"].nunique() == 1).all()
+    scores = pd.read_csv(one / "scores.csv").query("representation == 'model'").set_index("score")
+    assert "brightfield" in scores.loc["experiment_ilisi", "note"]
+    assert np.isfinite(scores.loc["track_smoothness", "value"])
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the CellPhe plate is not beside the repository")

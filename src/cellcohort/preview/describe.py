@@ -35,7 +35,7 @@ def table_line(cells: CellTable) -> str:
     """Describe a table in one line."""
     parts = [
         several(len(cells.column(role).present()), role)
-        for role in ("experiment", "condition", "track")
+        for role in ("experiment", "condition", "track", *(("marker",) if cells.in_channels else ()))
         if cells.has(role)
     ]
     if cells.hours is not None:
