@@ -697,3 +697,29 @@ def test_the_next_frame_is_of_the_same_channel_and_so_are_the_pairs_that_it_is_c
     pairs = np.stack([np.flatnonzero(there), following[there]], axis=1)
     (score,) = smoothness_scores(steps, held.cells, pairs, 0)
     assert score.value == pytest.approx(1, abs=0.1)
+
+
+def test_probes_are_fitted_for_each_marker_by_itself() -> None:
+    """What tells conditions in one channel tells others in another, and a channel alone can tell its experiment."""
+    frame = frame_of(60, frames=2)
+    made, of = in_channels(frame)
+    channel = made["channel"].to_numpy()[:, None] == ["Phase", "GFP", "Cy5"]
+    condition = frame["condition"].to_numpy()[of][:, None] == CONDITIONS
+    turned = np.where(channel[:, :1], condition, np.roll(condition, 1, axis=1)) * 6.0
+    inputs = np.column_stack([turned + noise(len(frame), 3)[of], 50.0 * channel])
+    held = held_of(made)
+    found = condition_scores(inputs, held)
+    for where in ("probe_within", "knn_within", "probe_across", "knn_across"):
+        assert value(found, f"condition_{where}") > 0.97, where
+    assert "pooled over 3 experiments, each marker by itself" in note(found, "condition_probe_within")
+    said = note(found, "condition_probe_across")
+    assert "Cy5 mock (in b only)" in said and "Phase" not in said
+    (score,) = experiment_scores(inputs, held)
+    assert score.value == pytest.approx(1 / 3, abs=0.12) and score.n == int((~held.training & channel[:, 0]).sum())
+    assert "each marker by itself" in score.note and "Cy5 (needs two experiments)" in score.note
+    phase = channel[:, 0]
+    alone = table(made[phase].drop(columns=["channel", "marker"]).reset_index(drop=True))
+    of_phase = hours_scores(inputs[phase], Held(alone, held.training[phase], "track"))
+    for one, other in zip(hours_scores(inputs, held), of_phase, strict=True):
+        assert one.value == pytest.approx(other.value) and one.n == other.n
+        assert "GFP a (no training cells in other experiments)" in one.note

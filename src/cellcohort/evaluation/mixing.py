@@ -219,7 +219,8 @@ def mmd_scores(inputs: np.ndarray, held: Held, permutations: int, seed: int, mos
     ).mean(axis=1)
     observed = float(between.mean())
     p = float(1 + np.sum(drawn >= observed)) / (1 + permutations)
-    pairs = noted(f"mean over {several(len(between), 'pair')} of experiments within a condition", left_out=left_out)
+    within = "condition" if held.marker is None else "condition and marker"
+    pairs = noted(f"mean over {several(len(between), 'pair')} of experiments within a {within}", left_out=left_out)
     shuffles = noted(f"{permutations} permutations of whole groups", left_out=left_out)
     found = zip(names, (observed, p), (pairs, shuffles), strict=True)
     return [Score(name, value, up, n, note) for (name, up), value, note in found]

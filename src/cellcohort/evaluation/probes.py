@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +15,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cellcohort.cells import Column
 from cellcohort.evaluation.score import Held, Score, bootstrap_interval, noted, one_per_group
 from cellcohort.messages import several
 
@@ -103,7 +102,8 @@ def condition_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     with an interval over experiments. So experiments need not hold every condition, or even two of them.
     "rarest" is that share for the condition with the fewest held-out cells of those that are scored.
     Conditions that cannot be scored are left out and named in the note, and so are cells without a condition
-    (``missing="label"``), which are no condition of their own.
+    (``missing="label"``), which are no condition of their own. Where a row is a cell in one channel, probes are fitted
+    and scored for each marker by itself, and pooled.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def _condition(inputs: np.ndarray, held: Held, name: str) -> list[Score]:
     if across and (reason := _alone(held)):
         return _no_condition_scores(name, reason)
     classify: Classifier = linear if name.startswith("probe") else nearest
-    folds, left_out = _across(held, condition) if across else _within(held, condition)
+    folds, left_out = _of_markers(held, _across if across else _within)
     labelled = ~held.unlabelled
     nested = _holds_one_each(held.experiment.codes[labelled], condition.codes[labelled])
     if n := int((~labelled).sum()):
@@ -139,7 +139,7 @@ def _condition(inputs: np.ndarray, held: Held, name: str) -> list[Score]:
     rarest = classes[np.argmin(counts)]
     confounded = CONFOUNDED if nested else ""
     samples = "" if across else _not_apart(held, condition.codes)
-    over = f"pooled over {several(len(np.unique(told.experiment)), 'experiment')}"
+    over = f"pooled over {several(len(np.unique(told.experiment)), 'experiment')}{_each_marker(held)}"
     recall = f"recall of {condition.labels[rarest]}"
     scores = []
     for which, own, first in (("condition", classes, ""), ("rarest", np.array([rarest]), recall)):
@@ -150,6 +150,21 @@ def _condition(inputs: np.ndarray, held: Held, name: str) -> list[Score]:
 
 def _no_condition_scores(name: str, reason: str) -> list[Score]:
     return [Score(f"{which}_{name}", np.nan, True, 0, reason) for which in ("condition", "rarest")]
+
+
+def _of_markers(held: Held, folds_of: Callable[[Held], tuple[Folds, list[str]]]) -> tuple[Folds, list[str]]:
+    """Return the folds of each marker by itself where a row is a cell in one channel, and what is left out."""
+    folds: Folds = []
+    left_out = []
+    for label, rows, part in held.of_markers():
+        own, lost = folds_of(part)
+        folds += [(rows[fit], rows[rest]) for fit, rest in own]
+        left_out += [f"{label}{one}" for one in lost]
+    return folds, left_out
+
+
+def _each_marker(held: Held) -> str:
+    return "" if held.marker is None else ", each marker by itself"
 
 
 class _Told(NamedTuple):
@@ -194,8 +209,9 @@ def _pooled(inputs: np.ndarray, held: Held, codes: np.ndarray, folds: Folds, cla
     return _Told(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _across(held: Held, condition: Column) -> tuple[Folds, list[str]]:
+def _across(held: Held) -> tuple[Folds, list[str]]:
     """Each experiment in turn against all others, and the conditions that cannot be scored so."""
+    condition = held.cells.column("condition")
     codes, experiment = condition.codes, held.experiment.codes
     there = np.unique(codes[~held.unlabelled])
     scored, left_out = [], []
@@ -218,8 +234,9 @@ def _across(held: Held, condition: Column) -> tuple[Folds, list[str]]:
     return folds, left_out
 
 
-def _within(held: Held, condition: Column) -> tuple[Folds, list[str]]:
+def _within(held: Held) -> tuple[Folds, list[str]]:
     """Each experiment by itself, and the conditions that cannot be scored so."""
+    condition = held.cells.column("condition")
     codes = condition.codes
     folds: Folds = []
     left_out = []
@@ -279,28 +296,34 @@ def hours_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     found, left_out, n = [], [], 0
     if hours is not None and not reason:
         known = np.isfinite(hours)
-        for code in np.unique(experiment.codes):
-            own = experiment.codes == code
-            fit, rest = np.flatnonzero(held.training & ~own & known), np.flatnonzero(~held.training & own & known)
+        for code, label, of_marker in (
+            (code, label, np.isin(np.arange(len(known)), rows))
+            for label, rows, part in held.of_markers()
+            for code in np.unique(part.experiment.codes)
+        ):
+            own, there = experiment.codes == code, of_marker & known
+            fit, rest = np.flatnonzero(held.training & ~own & there), np.flatnonzero(~held.training & own & there)
             if not len(fit) or len(np.unique(hours[rest])) < 2:
                 why = (
                     "no training cells in other experiments"
                     if not len(fit)
                     else "held-out cells of fewer than two times"
                 )
-                left_out.append(f"{experiment.labels[code]} ({why})")
+                left_out.append(f"{label}{experiment.labels[code]} ({why})")
                 continue
             scaler = StandardScaler().fit(inputs[fit])
             told = Ridge().fit(scaler.transform(inputs[fit]), hours[fit]).predict(scaler.transform(inputs[rest]))
             error = np.abs(hours[rest] - told).mean()
             beside = np.abs(hours[rest] - hours[fit].mean()).mean()
-            found.append((r2_score(hours[rest], told), error, beside, 1 - error / beside))
+            found.append((code, r2_score(hours[rest], told), error, beside, 1 - error / beside))
             n += len(rest)
     if not found:
         note = noted(reason or "needs held-out cells of two times", left_out=left_out)
         return [Score(name, np.nan, up, 0, note) for name, up in HOURS.items()]
-    r2, error, beside, explained = np.array(found).T
-    note = noted(f"mean over {several(len(found), 'experiment')}", left_out=left_out)
+    of, of_each = np.array([code for code, *_ in found]), np.array([own for _, *own in found])
+    means = np.stack([of_each[of == code].mean(axis=0) for code in np.unique(of)])  # over the markers of an experiment
+    r2, error, beside, explained = means.T
+    note = noted(f"mean over {several(len(means), 'experiment')}{_each_marker(held)}", left_out=left_out)
     mean_note = f"predicting the mean time of the training cells gives {beside.mean():.3g}"
     notes = {"hours_r2_across": note, "hours_mae_across": noted("hours", mean_note, note)}
     notes["hours_explained_across"] = noted(f"1 - error / {beside.mean():.3g} hours, the error of the mean time", note)
@@ -317,16 +340,15 @@ HOURS = {"hours_r2_across": True, "hours_mae_across": False, "hours_explained_ac
 def experiment_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     """Balanced accuracy with which :func:`linear` tells the experiment of held-out cells; low where mixed.
 
-    Where whole experiments were held out, it tells these apart, in five folds that cut no group.
+    Where whole experiments were held out, it tells these apart, in five folds that cut no group. Where a row is a cell
+    in one channel, experiments are told apart for each marker by itself.
     Parameters as for :func:`condition_scores`.
     """
     experiment, name = held.experiment, "experiment_probe"
     codes, rows = experiment.codes, np.flatnonzero(~held.training)
     if reason := _alone(held, rows):
         return [Score(name, np.nan, False, 0, reason)]
-    fit = np.flatnonzero(held.training)
-    scored = np.intersect1d(codes[fit], codes[rows])
-    folds = [(fit[np.isin(codes[fit], scored)], rows)] if len(scored) > 1 else _folds(rows, codes, held.group)
+    folds, alone = _of_markers(held, _experiments)
     told = _pooled(inputs, held, codes, folds, linear)
     if not len(told.truth):
         return [Score(name, np.nan, False, 0, "needs two experiments with two groups of held-out cells")]
@@ -334,8 +356,20 @@ def experiment_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     value = recall_score(told.truth, told.answer, labels=present, average="macro", zero_division=0)
     lost = np.setdiff1d(np.unique(codes), present)
     left_out = [f"{experiment.labels[i]} (in one part of the split only)" for i in lost]
-    note = noted(told.chance(present), left_out=left_out)
+    note = noted(told.chance(present) + _each_marker(held), left_out=[*left_out, *alone])
     return [Score(name, float(value), False, len(told.truth), note)]
+
+
+def _experiments(held: Held) -> tuple[Folds, list[str]]:
+    """All training cells against the held-out ones, or folds of these, and why there are none."""
+    codes, rows = held.experiment.codes, np.flatnonzero(~held.training)
+    if reason := _alone(held, rows):
+        return [], [f"({reason})"]
+    fit = np.flatnonzero(held.training)
+    scored = np.intersect1d(codes[fit], codes[rows])
+    if len(scored) > 1:
+        return [(fit[np.isin(codes[fit], scored)], rows)], []
+    return _folds(rows, codes, held.group), []
 
 
 def _alone(held: Held, rows: np.ndarray | slice = slice(None)) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -79,6 +79,24 @@ class Held:
     def marker(self) -> Column | None:
         """What the channel of each row shows, where a row is a cell in one channel."""
         return self.cells.column("marker") if self.cells.in_channels else None
+
+    def of_markers(self) -> Iterator[tuple[str, np.ndarray, Held]]:
+        """Give what is compared with each other: the rows of each marker, or all where a row is no single channel.
+
+        Yields
+        ------
+        label : str
+            The marker, with a space after it; empty where there is none.
+        rows : numpy.ndarray of int, shape (n,)
+        part : Held
+            Of these rows.
+        """
+        if self.marker is None:
+            yield "", np.arange(len(self.cells)), self
+            return
+        for code in np.unique(self.marker.codes):
+            rows = np.flatnonzero(self.marker.codes == code)
+            yield f"{self.marker.labels[code]} ", rows, Held(self.cells.take(rows), self.training[rows], self.whole)
 
     @cached_property
     def unlabelled(self) -> np.ndarray:

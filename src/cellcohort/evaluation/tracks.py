@@ -86,4 +86,5 @@ def smoothness_scores(inputs: np.ndarray, cells: CellTable, pairs: np.ndarray, s
         return [Score(name, np.nan, False, 0, "needs neighbouring frames of two held-out tracks of an experiment")]
     value = smoothness(inputs, pairs, random)
     said = "distance of neighbouring frames over that of random pairs of the same experiment"
+    said += " and channel" * cells.in_channels
     return [Score(name, value, False, 2 * len(pairs), said if np.isfinite(value) else "all cells are alike")]
