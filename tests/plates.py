@@ -15,6 +15,7 @@ from iohub.ngff.models import TransformationMeta
 SHAPE = (8, 2, 1, 40, 48)
 CHANNELS = ("Phase", "Marker")
 STORED = {"one": ("Phase", "Marker"), "two": ("GFP",), "three": ("DAPI", "GFP", "Phase")}  # of three plates
+PIXELS = {"one": 0.5, "two": 0.4, "three": 0.65}  # micrometers
 
 
 def pixels(salt: int, shape: Sequence[int] = SHAPE) -> np.ndarray:
@@ -100,12 +101,13 @@ def two_plates(folder: Path) -> Path:
 
 
 def three_plates(folder: Path) -> Path:
-    """A collection of plates of two channels, of one, and of three that are stored together in one chunk."""
+    """A collection of plates of two channels, of one, and of three in one chunk, and of different pixel sizes."""
     positions = ("A/1/0", "B/2/0")
     for number, (name, channels) in enumerate(STORED.items()):
         shape = (SHAPE[0], len(channels), *SHAPE[2:])
         chunks = (2, 3, 1, 20, 24) if name == "three" else None
-        write_plate(folder / f"{name}.zarr", dict.fromkeys(positions, shape), "0.5", channels, chunks, 10 * number)
+        images = dict.fromkeys(positions, shape)
+        write_plate(folder / f"{name}.zarr", images, "0.5", channels, chunks, 10 * number, pixel_size=PIXELS[name])
         tracks_of(positions, seed=number).to_parquet(folder / f"{name}.parquet")
     organelle = {"marker": "TOMM20", "organelle": "mitochondria"}
     return write_collection(

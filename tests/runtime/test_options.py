@@ -169,6 +169,7 @@ def test_what_is_typed_is_refused_before_slow_libraries_are_imported(tmp_path: P
         "sampler=temporal sampler.temporal.window_hours=-1": "window_hours must be a finite number",
         "sampler=temperal": "Did you mean sampler=temporal?",
         "data=tracks data.path=cells.parqet": "data.path=cells.parqet is not there (seen from",
+        "data=timelapse data.index=cells.parqet": "data.index=cells.parqet is not there (seen from",
         "data=tracks data.path=cells.parquet data.columns.experiment=palte data.columns.features=[time]": (
             "experiment='palte', condition='condition': no such column"
         ),

@@ -54,13 +54,16 @@ def check_input(data: DictConfig) -> None:
     FileNotFoundError, ValueError
         The path or the column, and what is there.
     """
-    path, parameter = data.get("path"), declared(str(data.get("_target_", ""))).get("path")
-    if path is not None and parameter and parameter.may_be_none and not Path(path).exists():  # others write it
+    parameters = declared(str(data.get("_target_", "")))
+    for name in ("path", "index"):
+        path, parameter = data.get(name), parameters.get(name)
+        if path is None or not parameter or not parameter.may_be_none or Path(path).exists():  # others write it
+            continue
         folder = Path(path).parent
         there = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
         near = get_close_matches(Path(path).name, there, 1)
         hint = f"Did you mean {folder / near[0]}?" if near else "Give the path of a file or directory that is there."
-        raise FileNotFoundError(f"data.path={path} is not there (seen from {Path.cwd()}). {hint}")
+        raise FileNotFoundError(f"data.{name}={path} is not there (seen from {Path.cwd()}). {hint}")
     source = instantiate(data)
     if hasattr(source, "check_columns"):
         source.check_columns()

@@ -19,7 +19,7 @@ from cellcohort.data.timelapse import Timelapse, load_timelapse
 from cellcohort.datasets.images.cell_index import SCHEMA
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.sampling.baselines.base import module_of
-from plates import SHAPE, STORED, entry, three_plates, tracks_of, write_collection, write_plate
+from plates import PIXELS, SHAPE, STORED, entry, three_plates, tracks_of, write_collection, write_plate
 
 PATCH = (1, 12, 16)
 OPTIONS: dict[str, Any] = {"patch": PATCH, "tau_hours": (0.5, 2.0), "normalise": "none"}
@@ -87,7 +87,8 @@ def test_viscy_reads_an_index_that_was_written(index: Path) -> None:
     frame = written.to_pandas()
     assert not frame.duplicated(["cell_id", "channel_name"]).any() and set(frame["fov"]) == {"0"}
     assert viscy.read_cell_index(index)["experiment"].tolist() == frame["experiment"].tolist()
-    sizes = frame.groupby("experiment")[["C_shape", "Y_shape", "X_shape", "T_shape"]].first()
+    sizes = frame.groupby("experiment")[["C_shape", "Y_shape", "X_shape", "T_shape", "pixel_size_xy_um"]].first()
+    assert sizes["pixel_size_xy_um"].to_dict() == pytest.approx(PIXELS)
     assert sizes["C_shape"].to_dict() == {name: len(channels) for name, channels in STORED.items()}
     assert (sizes[["T_shape", "Y_shape", "X_shape"]] == [SHAPE[0], *SHAPE[3:]]).all(axis=None)
     assert (frame["lineage_id"].str.rpartition("_")[0] == frame["global_track_id"].str.rpartition("_")[0]).all()
