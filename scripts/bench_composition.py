@@ -128,7 +128,9 @@ def main() -> None:
     axes = {"experiment": ExperimentAware(0.1), "condition": ConditionBalanced(), "temporal": TemporallyEnriched()}
     work = make_work(STEP / 2)
     print(f"{cells!r}\nbatch_size {options.batch_size}, three axes, {options.steps} steps, mean per step")
-    print("world size  loggers  callback ms  of 50 ms  processor ms  of 50 ms  bare step ms  of it  client's own ms")
+    print(
+        "world size  loggers  callback ms  of 50 ms  processor ms  of 50 ms  bare step ms  of it  client's own ms  bytes a row"
+    )
     for world_size in options.world_sizes:
         sampler = BatchSampler(cells, axes, options.batch_size, world_size=world_size)
         for kind in options.loggers:
@@ -136,10 +138,12 @@ def main() -> None:
                 loggers = make_loggers(kind, Path(directory))
                 spent, cpu, half = run(sampler, loggers, Path(directory), options.steps, work).mean(axis=0)
                 client = bare_rows(loggers, options.steps)
+                rows = (options.steps + 1) * (world_size + 1)
+                size = (Path(directory) / "composition.parquet").stat().st_size / rows
                 wandb.finish()
             print(
                 f"{world_size:10d}  {kind:7s} {1e3 * spent:12.3f} {spent / STEP:9.2%} {1e3 * cpu:13.3f} "
-                f"{cpu / STEP:9.2%} {2e3 * half:13.1f} {spent / (2 * half):6.2%} {1e3 * client:16.3f}",
+                f"{cpu / STEP:9.2%} {2e3 * half:13.1f} {spent / (2 * half):6.2%} {1e3 * client:16.3f} {size:12.1f}",
                 flush=True,
             )
 

@@ -11,7 +11,7 @@ import shutil
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +120,21 @@ def locked(file: Path) -> Iterator[bool]:
                 stacklevel=3,
             )
         yield True
+
+
+@contextmanager
+def in_turn(file: Path) -> Iterator[None]:
+    """Wait for the lock of a file, and hold it while the block runs; the system releases it however the process ends.
+
+    For processes that would write the same file, so that one does and the others find it. Where there can be no lock,
+    as on some network file systems, no process waits, and all write.
+
+    Parameters
+    ----------
+    file : pathlib.Path
+        Is created where it is not there.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):
+            fcntl.flock(stack.enter_context(open(file, "w")), fcntl.LOCK_EX)
+        yield

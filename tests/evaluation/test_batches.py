@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,15 +27,19 @@ STRATEGY = (
 
 
 @pytest.fixture
-def run(train: Callable[..., Path]) -> Path:
-    return train(*STRATEGY).absolute()
+def run(train: Callable[..., Path], tmp_path: Path) -> Path:
+    run = train(*STRATEGY, f"batch_sampler.index_cache={tmp_path / 'index'}").absolute()
+    assert list((tmp_path / "index").glob("*.index"))
+    shutil.rmtree(tmp_path / "index")
+    return run
 
 
 def test_a_batch_is_shown_as_the_run_had_it(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [SCRIPT, f"run={run}", "step=7", "cells=4"])
     runpy.run_path(SCRIPT, run_name="__main__")
+    assert not (tmp_path / "index").exists()  # a stored run names no place to write to
     text = capsys.readouterr().out
     rows = read_composition(run)
     held = rows[(rows["global_step"] == 7) & (rows["rank"] == 0)].iloc[0]

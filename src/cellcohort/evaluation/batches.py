@@ -130,6 +130,7 @@ class StoredBatches:
             steps = self.held["global_step"]
             raise ValueError(f"step={global_step} is not of this run, which has steps {steps.min()} to {steps.max()}.")
         stored = read_config(self.directory, NEEDED)["batch_sampler"]
+        stored.pop("index_cache", None)  # a directory of whoever made the run
         sampler = instantiate_stored(
             stored, "batch_sampler", self.packages, cells=self.samples.cells, rank=rank, world_size=world_size
         )

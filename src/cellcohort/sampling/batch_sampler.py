@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
@@ -87,6 +88,9 @@ class BatchSampler:
         Options of axes that change from epoch to epoch, ``{"<axis>.<option>": values}``: a value for each epoch, of
         which the last one stays, or ``{"from": a, "to": b, "epochs": n}``. A batch is then a function of the schedule,
         too; `axes` are those of epoch 0.
+    index_cache : path, optional
+        Directory in which the sorted cells are kept: one process sorts and writes them, and all processes, also of
+        later runs with the same columns, share them in memory. Batches are the same without.
 
     Attributes
     ----------
@@ -99,6 +103,8 @@ class BatchSampler:
     ValueError
         An option is out of range, does not fit the labels of the table, or asks for more cells
         or batches than there are.
+    OSError
+        Nothing can be written to `index_cache`.
     """
 
     reads_chunks = False
@@ -116,11 +122,12 @@ class BatchSampler:
         num_batches: PositiveInt | Literal["cover"] | None = None,
         fixed: bool = False,
         schedule: Mapping[str, Any] | None = None,
+        index_cache: str | Path | None = None,
     ) -> None:
         if scope not in ("rank", "global"):
             raise ValueError(f"scope={scope!r} is not a choice; use 'rank' or 'global'.")
         self.schedule = Schedule(schedule, axes or {}) if schedule else None
-        self.cells, self.scope, self.fixed = cells, scope, fixed
+        self.cells, self.scope, self.fixed, self.index_cache = cells, scope, fixed, index_cache
         self.axes = dict(axes or {}) if self.schedule is None else self.schedule.axes(0)
         if self.schedule is not None and num_batches == "cover":
             raise ValueError("num_batches='cover' cannot be promised with a schedule; set a number.")
@@ -149,8 +156,8 @@ class BatchSampler:
     def _make_picker(self, world_size: int) -> Picker:
         places = self.batch_size * (world_size if self.scope == "global" else 1)
         if self.schedule is not None:
-            return ScheduledPicker(self.schedule, self.cells, places, self.seed)
-        return RowPicker(Plan(self.cells, self.axes, places, self.seed))
+            return ScheduledPicker(self.schedule, self.cells, places, self.seed, self.index_cache)
+        return RowPicker(Plan(self.cells, self.axes, places, self.seed, self.index_cache))
 
     def _take_place(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = whole_number("rank", rank, 0), world_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,8 @@ class ScheduledPicker:
     cells : CellTable
     places, seed : int
         Cells of a batch, and key of all randomness.
+    index_cache : path, optional
+        As for `Plan`.
 
     Attributes
     ----------
@@ -102,9 +105,11 @@ class ScheduledPicker:
         What the table cannot give as asked, in the first epoch and after the last change.
     """
 
-    def __init__(self, schedule: Schedule, cells: CellTable, places: int, seed: int) -> None:
+    def __init__(
+        self, schedule: Schedule, cells: CellTable, places: int, seed: int, index_cache: str | Path | None = None
+    ) -> None:
         self._schedule = schedule
-        self._cells, self._places, self._seed = cells, places, seed
+        self._cells, self._places, self._seed, self._index_cache = cells, places, seed, index_cache
         for epoch in range(1, schedule.n_epochs - 1):  # cheaper than a plan of each
             refuse_axes(cells, schedule.axes(epoch), places)
         last, first = self._make(schedule.n_epochs - 1), self._make(0)
@@ -126,7 +131,8 @@ class ScheduledPicker:
         return self._of(epoch).asked(epoch, number)
 
     def _make(self, epoch: int) -> RowPicker:
-        return RowPicker(Plan(self._cells, self._schedule.axes(epoch), self._places, self._seed))
+        axes = self._schedule.axes(epoch)
+        return RowPicker(Plan(self._cells, axes, self._places, self._seed, self._index_cache))
 
     def _of(self, epoch: int) -> RowPicker:
         setting = self._schedule.setting(epoch)

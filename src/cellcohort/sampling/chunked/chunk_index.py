@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 import numpy as np
 
+from cellcohort.sampling.planning.index_cache import cached_arrays
 from cellcohort.sampling.planning.strata import Strata, stable_order
 from cellcohort.sampling.rng import uniform
 
@@ -84,6 +86,22 @@ class ChunkIndex(NamedTuple):
         place = np.empty_like(order)
         place[order] = np.arange(self.n_chunks)
         return ChunkOrder(order, np.sort(self.stratum * np.int64(self.n_chunks) + place[self.chunk]) % self.n_chunks)
+
+
+def find_chunk_index(
+    directory: str | os.PathLike[str] | None, strata: Strata, rows: np.ndarray | None, chunk_size: int
+) -> ChunkIndex:
+    """Return what `build_chunk_index` does, from the file of the same arguments if a directory is named.
+
+    Parameters
+    ----------
+    directory : path or None
+        As for :func:`~cellcohort.sampling.planning.index_cache.cached_arrays`.
+    strata, rows, chunk_size
+        As for `build_chunk_index`.
+    """
+    inputs = ["chunks", strata.order, strata.start, strata.times_start, rows, chunk_size]
+    return ChunkIndex(*cached_arrays(directory, inputs, lambda: build_chunk_index(strata, rows, chunk_size)))
 
 
 def build_chunk_index(strata: Strata, rows: np.ndarray | None, chunk_size: int) -> ChunkIndex:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.chunked.chunk_index import ChunkIndex, ChunkOrder, build_chunk_index
+from cellcohort.sampling.chunked.chunk_index import ChunkIndex, ChunkOrder, find_chunk_index
 from cellcohort.sampling.chunked.demand import GroupBatches, GroupTimes, WindowSpec, window_demand, window_spec
 from cellcohort.sampling.chunked.pool import (
     CHUNKS,
@@ -93,7 +93,7 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, plan: Plan, rows: np.ndarray | None, chunk_size: int) -> Table:
         """Sort the cells of a plan by chunk; `rows` are those of the store, None for the positions themselves."""
-        strata, chunks = plan.strata, build_chunk_index(plan.strata, rows, chunk_size)
+        strata, chunks = plan.strata, find_chunk_index(plan.index_cache, plan.strata, rows, chunk_size)
         share = plan.batches.share[strata.group]
         per_batch = drawn_per_batch(plan) / np.where(share > 0, share, 1.0)
         return cls(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, override
 
 import annbatch.abc
@@ -55,6 +56,8 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         The axes rule each rank's batch by itself.
     schedule : None
         Must be None.
+    index_cache : path, optional
+        As for :class:`BatchSampler`; the cells sorted by chunk are kept there, too.
 
     Raises
     ------
@@ -81,6 +84,7 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         scope: str = "rank",
         fixed: bool = False,
         schedule: Mapping[str, Any] | None = None,
+        index_cache: str | Path | None = None,
     ) -> None:
         if schedule:
             raise ValueError(
@@ -110,7 +114,9 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
                 f"batches of {batch_size} cells are larger than a chunk window of preload_nchunks={asked} chunks of "
                 f"{self.chunk_size} rows; use batch_sampler.preload_nchunks={fewest} or more, or a smaller batch_size."
             )
-        super().__init__(cells, axes, batch_size, seed, rank, world_size, "rank", num_batches, fixed)
+        super().__init__(
+            cells, axes, batch_size, seed, rank, world_size, "rank", num_batches, fixed, index_cache=index_cache
+        )
         if asked > in_store:
             self.notes += (
                 f"preload_nchunks={asked} gives way to {in_store}, as the cells lie in {several(in_store, 'chunk')} of "
@@ -265,7 +271,7 @@ class ChunkedBatchSampler(ChunkSampler):
     ----------
     cells, axes, batch_size, chunk_size, preload_nchunks, seed : see `ChunkSampler`
         As for :class:`ChunkSampler`.
-    rank, world_size, num_batches, scope, fixed, schedule : see `ChunkSampler`
+    rank, world_size, num_batches, scope, fixed, schedule, index_cache : see `ChunkSampler`
         As for :class:`ChunkSampler`.
 
     Notes
@@ -291,7 +297,7 @@ class ChunkedBatchSampler(ChunkSampler):
                     f"{axis!r} asks for batches of several blocks, which are not cut from chunk windows; use one block "
                     "(experiments=1), or read row by row (reading=rows)."
                 )
-        plan = Plan(self.cells, self.axes, self.batch_size, self.seed)
+        plan = Plan(self.cells, self.axes, self.batch_size, self.seed, self.index_cache)
         if not self.axes:
             return SequentialPicker(plan, self.cells, self.chunk_size, self.preload_nchunks, shuffle=True)
         return ChunkPicker(plan, self.cells, self.chunk_size, self.preload_nchunks)

@@ -8,6 +8,7 @@ import numpy as np
 
 from cellcohort.cells import CellTable
 from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.planning.index_cache import cached_arrays
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.rng import key_of, uniform
 
@@ -61,7 +62,9 @@ class SequentialPicker:
         self.plan, self._shuffle = plan, shuffle
         self.n_batches = plan.n_batches if drop_last else -(-plan.n_cells // plan.places)
         rows = np.arange(len(cells)) if cells.rows is None else cells.rows
-        self._in_order = np.argsort(rows, kind="stable")
+        (self._in_order,) = cached_arrays(
+            plan.index_cache, ["rows in order", rows], lambda: [np.argsort(rows, kind="stable")]
+        )
         # chunk `c` holds the cells _in_order[_indptr[c]:_indptr[c + 1]]
         self._indptr = np.searchsorted(rows[self._in_order], np.arange(rows.max() // chunk_size + 2) * chunk_size)
         self._kept: tuple[tuple[int, int], _Pass] | None = None

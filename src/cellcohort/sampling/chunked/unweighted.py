@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, override
 
 from cellcohort.cells import CellTable
@@ -27,6 +28,8 @@ class ChunksInOrder(ChunkSampler):
         for inference, with ``world_size=1``.
     schedule : None
         Must be None.
+    index_cache : path, optional
+        As for :class:`~cellcohort.sampling.chunked.sampler.ChunkSampler`.
 
     Raises
     ------
@@ -53,6 +56,7 @@ class ChunksInOrder(ChunkSampler):
         fixed: bool = False,
         drop_last: bool = True,
         schedule: Mapping[str, Any] | None = None,
+        index_cache: str | Path | None = None,
     ) -> None:
         if not isinstance(drop_last, bool):
             raise ValueError(f"drop_last={drop_last!r} is not a choice; use True or False.")
@@ -70,6 +74,7 @@ class ChunksInOrder(ChunkSampler):
             scope,
             fixed,
             schedule,
+            index_cache,
         )
 
     @property
@@ -85,7 +90,7 @@ class ChunksInOrder(ChunkSampler):
                 "use ChunkedBatchSampler (reading=chunks), or no axes (sampler=random)."
             )
         places = self.batch_size if self.drop_last else min(self.batch_size, len(self.cells))
-        plan = Plan(self.cells, {}, places, self.seed)
+        plan = Plan(self.cells, {}, places, self.seed, self.index_cache)
         return SequentialPicker(
             plan, self.cells, self.chunk_size, self.preload_nchunks, self.shuffle, drop_last=self.drop_last
         )
@@ -114,7 +119,7 @@ class ChunksShuffled(ChunksInOrder):
     ----------
     cells, axes, batch_size, chunk_size, preload_nchunks, seed : see `ChunksInOrder`
         As for :class:`ChunksInOrder`.
-    rank, world_size, num_batches, scope, fixed, drop_last, schedule : see `ChunksInOrder`
+    rank, world_size, num_batches, scope, fixed, drop_last, schedule, index_cache : see `ChunksInOrder`
         As for :class:`ChunksInOrder`.
     """
 

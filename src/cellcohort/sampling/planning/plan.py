@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from cellcohort.messages import listed, several
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.planning.epoch_plan import BatchSpec, EpochPlan
+from cellcohort.sampling.planning.index_cache import find_strata
 from cellcohort.sampling.planning.primary_sets import PrimarySets
 from cellcohort.sampling.planning.shortfalls import short_windows, shortfalls
-from cellcohort.sampling.planning.strata import build_strata
 from cellcohort.sampling.planning.targets import AskedShares, build_targets
 
 MOST_TO_COVER = 100  # times the batches that the cells fill
@@ -31,6 +32,8 @@ class Plan:
     places : int
         Cells per batch.
     seed : int
+    index_cache : path, optional
+        Directory of files from which processes share what they sort.
 
     Attributes
     ----------
@@ -67,8 +70,10 @@ class Plan:
         The axes do not go together or do not fit the table, or no batch can be filled.
     """
 
-    def __init__(self, cells: CellTable, axes: Mapping[str, Axis], places: int, seed: int) -> None:
-        self.places, self.seed = places, seed
+    def __init__(
+        self, cells: CellTable, axes: Mapping[str, Axis], places: int, seed: int, index_cache: Path | str | None = None
+    ) -> None:
+        self.places, self.seed, self.index_cache = places, seed, index_cache
         group, shares, window, cap = _by_kind(cells, axes)
         column, weights, asked, drawable = _drawn(cells, group, shares, places)
         self.n_cells = int(np.count_nonzero(drawable))
@@ -81,7 +86,8 @@ class Plan:
         self.capped: np.ndarray
         self.capped, self.cap = (capped.codes, cap.most) if cap and capped else (np.empty(0, np.int8), 0)
         positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
-        self.strata = build_strata(column, [one.column for one in asked], hours, capped, positions, len(cells))
+        labels = [one.column for one in asked]
+        self.strata = find_strata(index_cache, column, labels, hours, capped, positions, len(cells))
         weights = self.weights = np.where(np.isin(np.arange(len(weights)), self.strata.group), weights, 0.0)
         self.leaky = group.leaky if group else 0.0
         ratios = [one.share for one in asked]

@@ -1,0 +1,182 @@
+"""The index in a file: the same batches, one file for one index, and nothing read that is not whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellcohort.cells import CellTable
+from cellcohort.sampling import (
+    BatchSampler,
+    ChunkedBatchSampler,
+    ChunksShuffled,
+    ConditionBalanced,
+    ExperimentAware,
+    TemporallyEnriched,
+    TrackCapped,
+)
+from cellcohort.sampling.planning import index_cache
+from tables import table
+
+SIZES = {(f"e{e}", f"c{c}"): 90 for e in range(3) for c in range(3)}
+FRAME = table(SIZES)
+CELLS = CellTable.from_frame(FRAME, track="track")
+AXES = {"e": ExperimentAware(0.1), "c": ConditionBalanced(), "t": TemporallyEnriched(2.0)}
+KINDS: dict[str, tuple[type[BatchSampler], dict[str, Any]]] = {
+    "random": (BatchSampler, {}),
+    "all axes": (BatchSampler, {"axes": AXES | {"k": TrackCapped()}}),
+    "some cells": (BatchSampler, {"axes": {"c": ConditionBalanced({"c0": 1, "c1": 2, "c2": 0})}}),
+    "schedule": (BatchSampler, {"axes": AXES, "schedule": {"e.leaky": [0.3, 0.0]}}),
+    "chunks": (ChunkedBatchSampler, {"axes": AXES, "chunk_size": 8}),
+    "chunks without axes": (ChunkedBatchSampler, {"chunk_size": 8}),
+    "chunks shuffled": (ChunksShuffled, {"chunk_size": 8}),
+}
+
+
+def sampler(directory: Path | None, cells: CellTable = CELLS, **options: Any) -> BatchSampler:
+    return BatchSampler(cells, index_cache=directory, **{"axes": AXES, "batch_size": 16} | options)
+
+
+def drawn(made: BatchSampler) -> list[list[int]]:
+    return [made.batch(epoch, step).tolist() for epoch in (0, 1) for step in range(8)]
+
+
+def files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.index"))
+
+
+def refuse(*_: object, **__: object) -> Any:
+    raise AssertionError("the index is there")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_are_the_same_and_a_second_run_builds_nothing(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, options = KINDS[kind]
+    with monkeypatch.context() as patched:
+        patched.setattr(index_cache, "_write", refuse)
+        asked = drawn(made(CELLS, batch_size=16, **options))
+    cache = tmp_path / "a" / "b"
+    first = made(CELLS, batch_size=16, index_cache=cache, **options)
+    assert drawn(first) == asked
+    assert first.signature == made(CELLS, batch_size=16, **options).signature
+    monkeypatch.setattr(index_cache, "_write", refuse)
+    assert drawn(made(CELLS, batch_size=16, index_cache=str(cache), **options)) == asked
+
+
+def test_an_index_is_found_by_all_that_it_depends_on_and_by_nothing_else(tmp_path: Path) -> None:
+    frame = FRAME.copy()
+    frame["named otherwise"] = frame.experiment.str.upper()
+    same = [
+        {},
+        {"seed": 1, "batch_size": 8, "world_size": 2, "rank": 1},
+        {"axes": AXES | {"e": ExperimentAware(0.0, "uniform"), "t": TemporallyEnriched(1.0)}},
+        {"cells": CellTable.from_frame(frame, "named otherwise", track="track")},
+    ]
+    for options in same:
+        sampler(tmp_path, **options)
+    assert len(files(tmp_path)) == 1
+
+    def changed(**columns: Any) -> CellTable:
+        return CellTable.from_frame(FRAME.assign(**columns), track="track")
+
+    swapped = FRAME.condition.where(FRAME.index != 5, "c1" if FRAME.condition[5] == "c0" else "c0")
+    more = pd.concat([FRAME, FRAME.iloc[:1]])
+    others = [
+        {"axes": {"e": AXES["e"], "c": AXES["c"]}},
+        {"axes": {"e": AXES["e"], "t": AXES["t"]}},
+        {"axes": {"c": AXES["c"], "t": AXES["t"]}},
+        {"axes": AXES | {"k": TrackCapped()}},
+        {"axes": AXES | {"c": ConditionBalanced({"c0": 1, "c1": 2, "c2": 0})}},
+        {"axes": {"e": ExperimentAware(column="condition"), "c": ConditionBalanced(column="experiment")}},
+        {"cells": changed(condition=swapped)},
+        {"cells": changed(hours_post_infection=FRAME.hours_post_infection.where(FRAME.index != 5, 99.0))},
+        {"cells": CellTable.from_frame(more, track="track")},
+        {"cells": CELLS.take(np.arange(1, len(CELLS)))},
+    ]
+    for n, options in enumerate(others, 2):
+        sampler(tmp_path, **options)
+        assert len(files(tmp_path)) == n, options
+
+
+def damage(kind: str, file: Path) -> None:
+    held = bytearray(file.read_bytes())
+    if kind == "flipped":
+        held[len(held) // 2] ^= 1
+    file.write_bytes({"flipped": held, "cut": held[:-100], "short": held[:7], "empty": b""}[kind])
+
+
+@pytest.mark.parametrize("kind", ["flipped", "cut", "short", "empty"])
+def test_a_damaged_file_is_made_again_and_said(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = drawn(sampler(tmp_path))
+    (file,) = files(tmp_path)
+    whole = file.read_bytes()
+    damage(kind, file)
+    with pytest.warns(UserWarning, match=rf"^{file} was damaged and is made again\.$"):
+        assert drawn(sampler(tmp_path)) == asked
+    assert file.read_bytes() == whole
+    monkeypatch.setattr(index_cache, "_write", refuse)
+    assert drawn(sampler(tmp_path)) == asked
+
+
+def test_a_process_waits_for_the_one_that_builds_and_uses_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, waits, done = drawn(sampler(tmp_path / "of another")), threading.Event(), threading.Event()
+    cache, in_turn = tmp_path / "cache", index_cache.in_turn
+    cache.mkdir()
+
+    @contextmanager
+    def said(file: Path) -> Iterator[None]:
+        waits.set()
+        with in_turn(file):
+            assert done.is_set()
+            yield
+
+    monkeypatch.setattr(index_cache, "in_turn", said)
+    monkeypatch.setattr(index_cache, "_write", refuse)
+    found: list[list[list[int]]] = []
+    second = threading.Thread(target=lambda: found.append(drawn(sampler(cache))))
+    with in_turn(cache / ".lock"):
+        second.start()
+        assert waits.wait(60)
+        shutil.copy(*files(tmp_path / "of another"), cache)
+        done.set()
+    second.join(60)
+    assert found == [asked]
+
+
+def test_a_directory_that_cannot_be_written_to_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"index_cache=.*file has no index of these cells.*index_cache=null.*of its own"):
+        sampler(tmp_path / "file")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_read_only_directory_is_read(tmp_path: Path) -> None:
+    asked = drawn(sampler(tmp_path))
+    tmp_path.chmod(0o555)
+    assert drawn(sampler(tmp_path)) == asked
+    with pytest.raises(OSError, match="Permission denied"):
+        sampler(tmp_path, axes={})
+
+
+def test_the_index_is_the_mapped_file_and_what_is_written_to_it_stays_here(tmp_path: Path) -> None:
+    made = sampler(tmp_path)
+    asked, order = drawn(made), made._picker.plan.strata.order
+    (file,) = files(tmp_path)
+    assert str(file) in Path("/proc/self/maps").read_text()
+    assert order.flags.aligned and order.flags.writeable  # as those in memory: compiled functions are not compiled anew
+    order[:] = 0
+    assert drawn(sampler(tmp_path)) == asked
