@@ -129,7 +129,8 @@ def main() -> None:
     work = make_work(STEP / 2)
     print(f"{cells!r}\nbatch_size {options.batch_size}, three axes, {options.steps} steps, mean per step")
     print(
-        "world size  loggers  callback ms  of 50 ms  processor ms  of 50 ms  bare step ms  of it  client's own ms  bytes a row"
+        "world size  loggers  callback ms  of 50 ms  processor ms  of 50 ms  bare step ms  of it  client's own ms  "
+        "bytes a row"
     )
     for world_size in options.world_sizes:
         sampler = BatchSampler(cells, axes, options.batch_size, world_size=world_size)

@@ -86,8 +86,8 @@ def main() -> None:
     for axes in AXES:
         build(warm, axes, None)[0].batch(0, 0)  # compiles the kernels once
     print(
-        f"{'cells':>13} {'axes':<17}{'build s':>9}{'+write s':>9}{'again s':>9}{'disk s':>8}{'us/batch':>9}{'cached':>8}"
-        f"{'file MB':>9}{'table s':>9}{'table MB':>10}  MB of one process; of several with the cache, x one"
+        f"{'cells':>13} {'axes':<17}{'build s':>9}{'+write s':>9}{'again s':>9}{'disk s':>8}{'us/batch':>9}"
+        f"{'cached':>8}{'file MB':>9}{'table s':>9}{'table MB':>10}  MB: one process; several with the cache, x one"
     )
     for n in map(int, asked.cells):
         gc.collect()
