@@ -14,7 +14,7 @@ from cellcohort.labels import in_order
 from cellcohort.messages import listed, meant, several
 from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing, said_words
 
-COUNTED_TOGETHER = 2**20  # cells
+COUNTED_TOGETHER = 2**16  # cells
 TICKS = 1_000_000  # per hour, of the clock that tells times apart
 Name = str | Sequence[str]  # of a column, or of several that are a key jointly
 
