@@ -38,7 +38,9 @@ def hold(asked: Connection, cells: CellTable, axes: str, cache: Path | None) -> 
     """Build a sampler when asked to, say how long that and a batch took, and keep it until it is asked to end."""
     for _ in range(2):  # first with few cells: what Python and numba take for themselves does not count
         few = asked.recv()
-        sampler, seconds = build(cells.take(np.arange(min(100_000, len(cells)))) if few else cells, axes, None if few else cache)
+        sampler, seconds = build(
+            cells.take(np.arange(min(100_000, len(cells)))) if few else cells, axes, None if few else cache
+        )
         start = time.perf_counter()
         for step in range(DRAWN):
             sampler.batch(0, step)

@@ -349,6 +349,7 @@ def test_how_checkpoints_are_made_counts_only_where_the_last_is_not_what_is_scor
     def by_steps(config: dict[str, Any]) -> None:
         config["callbacks"]["checkpoint"] |= {"every_n_train_steps": 100, "monitor": None}
         config["logger"] = {"wandb": {"project": "mine"}}
+        config["batch_sampler"]["index_cache"] = "outputs/index"
 
     how = {"evaluation.checkpoint": scored}
     make_run(tmp_path / "a", AXES["random"], 0, EFFECTS["random"], how=how)

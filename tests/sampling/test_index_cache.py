@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -154,6 +155,25 @@ def test_a_process_waits_for_the_one_that_builds_and_uses_its_file(
         done.set()
     second.join(60)
     assert found == [asked]
+
+
+def test_what_a_killed_process_began_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    left, begun = tmp_path / ".left.index", tmp_path / ".begun.index"
+    for file in (left, begun):
+        file.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    sampler(tmp_path)
+    assert begun.exists() and not left.exists()
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
+    with pytest.raises(OSError, match=rf"the disk of {tmp_path} is full"):
+        sampler(tmp_path)
+    assert os.listdir(tmp_path) == [".lock"]
 
 
 def test_a_directory_that_cannot_be_written_to_is_an_error_with_a_way_out(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from io import BytesIO
@@ -23,6 +25,7 @@ FORM = 1  # of the files, and of the arrays in them: raised with whatever makes 
 ALIGNED = 64  # bytes
 DIGEST = 16  # bytes at the end of a file: the digest of those before
 HEADER = 4096  # bytes of a file that hold a header, at most
+ABANDONED = 3600  # seconds since the last byte of a file that is being written, from which its process counts as gone
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENOENT)
 
 
@@ -90,10 +93,10 @@ def cached_arrays(
     if directory is None:
         return tuple(make())
     file = Path(directory) / f"{_digest([FORM, version('cellcohort'), *inputs]).hex()}.index"
-    arrays = _read(file)
-    if arrays is not None:
-        return arrays
     try:
+        arrays = _read(file)
+        if arrays is not None:
+            return arrays
         file.parent.mkdir(parents=True, exist_ok=True)
         with in_turn(file.parent / ".lock"):
             arrays = _read(file)  # which another process may have written meanwhile
@@ -101,15 +104,16 @@ def cached_arrays(
                 return arrays
             if file.exists():
                 warnings.warn(f"{file} was damaged and is made again.", stacklevel=2)
+            _remove_abandoned(file.parent)
             return _write(file, make)
     except OSError as error:
         if error.errno not in NOT_WRITABLE:
             raise
         raise OSError(
             error.errno,
-            f"index_cache={directory} has no index of these cells and axes, and none can be written there "
-            f"({error.strerror}). Name a directory that can be written to, or none (batch_sampler.index_cache=null, in "
-            "code index_cache=None): every process then holds an index of its own",
+            f"index_cache={directory} has no index of these cells and axes that can be read, and none can be written "
+            f"there ({error.strerror}). Name a directory that can be written to, or none "
+            "(batch_sampler.index_cache=null, in code index_cache=None): every process then holds an index of its own",
         ) from error
 
 
@@ -127,6 +131,14 @@ def _digest(parts: Iterable[Any]) -> bytes:
 
 def _bytes(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Remove what processes that were killed had begun to write."""
+    for begun in directory.glob(".*.index"):
+        with suppress(OSError):  # of another user, or renamed just now
+            if time.time() - begun.stat().st_mtime > ABANDONED:
+                begun.unlink()
 
 
 def _write(file: Path, make: Callable[[], Iterable[np.ndarray]]) -> tuple[np.ndarray, ...]:
