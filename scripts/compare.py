@@ -30,6 +30,7 @@ from cellcohort.comparison.composition import held
 from cellcohort.comparison.figures import pictures, save
 from cellcohort.comparison.report import report
 from cellcohort.comparison.table import REFERENCE
+from cellcohort.files import NO_SPACE, whole
 
 
 def main() -> None:
@@ -57,11 +58,13 @@ def main() -> None:
 
     place = options.out or options.directories[0] / "comparison"
     place.mkdir(parents=True, exist_ok=True)
-    table.to_csv(place / "scores.csv", index=False)
+    with whole(place / "scores.csv") as file:
+        table.to_csv(file, index=False)
     before = f"The scores that count were named before training: {', '.join(named)}. --scores all shows every score."
     said = [*remarks(table, options.reference, left_out), coverage_of_intervals(runs), *continued(runs)]
     said = [before, *said] if named else said
-    (place / "scores.md").write_text(markdown(table, options.reference, said), encoding="utf-8")
+    with whole(place / "scores.md") as file:
+        file.write_text(markdown(table, options.reference, said), encoding="utf-8")
     with_umap = not options.no_umap and maps.has_umap()
     slow = ", UMAP among them, which takes longest (--no-umap leaves it out)" if with_umap else ""
     print(f"comparison: drawing pictures{slow}", file=sys.stderr, flush=True)
@@ -70,7 +73,8 @@ def main() -> None:
     save(drawn, place / "pictures")
     title = f"Sampling strategies of {', '.join(directory.resolve().name for directory in options.directories)}"
     html = report(title, arms, table, contents, said, drawn, options.reference)
-    (place / "report.html").write_text(html, encoding="utf-8")
+    with whole(place / "report.html") as file:
+        file.write_text(html, encoding="utf-8")
     print(terminal(table, options.reference), *said, sep="\n\n")
     print(f"comparison: {place}")
 
@@ -83,3 +87,7 @@ if __name__ == "__main__":
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, FileNotFoundError) as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        sys.exit(f"error: {error.strerror}")

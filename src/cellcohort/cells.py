@@ -259,7 +259,14 @@ def _require(frame: pd.DataFrame, role: str, name: str) -> None:
 
 def _code(values: pd.Series, missing: str, words: str) -> Column:
     """Codes by label, never by the category codes a file happened to have."""
-    codes, uniques = pd.factorize(values, use_na_sentinel=True)
+    try:
+        codes, uniques = pd.factorize(values, use_na_sentinel=True)
+    except TypeError:  # lists, arrays and mappings, which are not hashable
+        odd = next(value for value in values if not isinstance(value, Hashable))
+        raise ValueError(
+            f"column {values.name!r} holds values that can be no labels, such as {odd!r}, a {type(odd).__name__}; make "
+            "each of them a text or a number first."
+        ) from None
     labels: list[Hashable] = uniques.tolist()
     holes = codes < 0
     if holes.any():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import re
 import runpy
@@ -585,6 +586,23 @@ def test_a_comparison_is_written_to_the_first_directory_or_where_out_names_one(
     assert sorted((tmp_path / "sweep").rglob("*")) == before
     assert call(*runs).endswith(f"comparison: {runs[0] / 'comparison'}\n")
     assert (runs[0] / "comparison" / "report.html").exists()
+
+
+def test_a_full_disk_leaves_the_files_of_the_last_comparison(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(table: pd.DataFrame, file: Path, **options: object) -> None:
+        file.write_text("half of")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    make_sweep(tmp_path / "sweep", {"random": {"probe": 0.5}}, seeds=1)
+    place = tmp_path / "sweep" / "comparison"
+    place.mkdir()
+    (place / "scores.csv").write_text("as before")
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    with pytest.raises(SystemExit, match=f"^error: the disk of {place} is full: scores.csv was not written"):
+        call(tmp_path / "sweep")
+    assert (place / "scores.csv").read_text() == "as before" and len(list(place.iterdir())) == 1
 
 
 def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import importlib
 import inspect
 import itertools
@@ -18,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from cellcohort import sampling
 from cellcohort.cells import CellTable
 from cellcohort.messages import whole_number
-from cellcohort.runtime.cli import refuse_unread, run_command
+from cellcohort.runtime.cli import explain, refuse_unread, run_command
 from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.run import Run, digest, stamp, strategy
 from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched
@@ -384,6 +385,21 @@ def test_only_errors_of_the_user_are_told_without_a_traceback(
         assert errors.startswith("error: seed must be an integer") and errors.splitlines()[-1] == f"traceback: {kept}"
     else:
         assert f"traceback: {kept}" in errors
+
+
+def test_a_full_disk_is_told_in_one_sentence_whatever_it_led_to() -> None:
+    def of(error: OSError) -> str | None:
+        try:
+            try:
+                raise error
+            except OSError as full:
+                raise RuntimeError("the file is damaged") from full
+        except RuntimeError as worse:
+            return explain(worse, CONF)
+
+    said = "the disk of /there is full: last.ckpt was not written"
+    assert of(OSError(errno.ENOSPC, said)) == f"error: {said}"
+    assert of(OSError(errno.EIO, said)) is None and of(OSError(errno.ENOSPC, "No space left on device")) is None
 
 
 def test_arguments_of_lightning_and_existing_keys_can_be_added(shell: Shell) -> None:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from cellcohort.comparison import maps, plots
 from cellcohort.comparison.table import Arm, rows_of
 from cellcohort.comparison.text import better, interval
+from cellcohort.files import whole
 
 
 class Picture(NamedTuple):
@@ -73,7 +74,8 @@ def save(drawn: Sequence[Picture], directory: Path) -> None:
     with plots.styled():
         for picture in drawn:
             name = "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in picture.name)
-            picture.figure.savefig(directory / f"{picture.group}-{name}.png", dpi=130)
+            with whole(directory / f"{picture.group}-{name}.png") as file:
+                picture.figure.savefig(file, dpi=130)
 
 
 def _maps(arm: Arm, with_umap: bool) -> Iterator[Picture]:

@@ -13,7 +13,7 @@ import pandas as pd
 from cellcohort.composition.log import read_about, read_composition
 from cellcohort.evaluation.scores_file import how_scored, read_scores
 from cellcohort.runtime.run import BASELINES, FINISHED, strategy
-from cellcohort.runtime.stored_config import read_config
+from cellcohort.runtime.stored_config import config_told, read_config
 
 # neither what a run learns from nor how; "seed" is the pairing, "sampler" and "reading" are repeated elsewhere
 PASSED_OVER = (
@@ -160,7 +160,7 @@ def read_runs(places: Iterable[str | os.PathLike[str]]) -> tuple[list[FinishedRu
         for directory in (path if path.is_dir() else path.parent for path in directories):
             try:
                 runs.append(read_run(directory))
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError) as error:
                 left_out.append(LeftOut(directory, str(error)))
     return _without_continued(runs, left_out)
 
@@ -178,20 +178,21 @@ def read_run(directory: Path) -> FinishedRun:
         raise ValueError("did not finish; start its sweep again, which runs only what is not finished")
     scores = read_scores(directory)
     scored = how_scored(scores)
-    sampling = config["batch_sampler"]
-    split = config.get("split") or {}
-    return FinishedRun(
-        directory,
-        strategy(sampling["axes"] or {}, str(sampling.get("_target_", ""))),
-        _knobs(sampling),
-        _options(config, scored["evaluation.checkpoint"]) | _facts(directory) | scored,
-        int(config["seed"]),
-        int(split.get("seed") or 0),
-        -1 if split.get("fold") is None else int(split["fold"]),
-        _parts(directory, config),
-        str(config.get("resume") or ""),
-        scores,
-    )
+    with config_told(directory):
+        sampling = config["batch_sampler"]
+        split = config.get("split") or {}
+        return FinishedRun(
+            directory,
+            strategy(sampling["axes"] or {}, str(sampling.get("_target_", ""))),
+            _knobs(sampling),
+            _options(config, scored["evaluation.checkpoint"]) | _facts(directory) | scored,
+            int(config["seed"]),
+            int(split.get("seed") or 0),
+            -1 if split.get("fold") is None else int(split["fold"]),
+            _parts(directory, config),
+            str(config.get("resume") or ""),
+            scores,
+        )
 
 
 def _parts(directory: Path, config: Mapping[str, Any]) -> tuple[Path, ...]:

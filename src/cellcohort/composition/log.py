@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,8 @@ def read_composition(directory: str | os.PathLike[str]) -> pd.DataFrame:
     ------
     FileNotFoundError
         There is no composition in the directory.
+    ValueError
+        A file of it is damaged.
     """
     return _gather(_files_there(directory)).to_pandas()
 
@@ -141,8 +144,12 @@ def read_about(directory: str | os.PathLike[str]) -> dict[str, Any]:
     ------
     FileNotFoundError
         There is no composition in the directory.
+    ValueError
+        A file of it is damaged.
     """
-    about: dict[str, Any] = json.loads(pq.read_schema(_files_there(directory)[-1]).metadata[b"cellcohort"])
+    path = _files_there(directory)[-1]
+    with _damage_told(path):
+        about: dict[str, Any] = json.loads(pq.read_schema(path).metadata[b"cellcohort"])
     return about
 
 
@@ -176,13 +183,25 @@ def _files_there(directory: str | os.PathLike[str]) -> list[Path]:
 
 def _gather(files: list[Path]) -> pa.Table:
     """Return files as one table with the newest rows of each step."""
-    tables = [pq.read_table(path) for path in files]
+    tables = []
+    for path in files:
+        with _damage_told(path):
+            tables.append(pq.read_table(path))
     together = pa.concat_tables(tables, promote_options="default")
     key = pd.DataFrame({name: together[name].to_numpy() for name in ("epoch", "step", "rank")})
     key["source"] = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     key = key[key["source"] == key.groupby(["epoch", "step"])["source"].transform("max")]
     rows = key.sort_values(["epoch", "step", "rank"]).index.to_numpy()
     return together.take(rows).replace_schema_metadata(tables[-1].schema.metadata)
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path} is damaged: {reason}. Restore it from a copy, or train again.") from error
 
 
 def _write(table: pa.Table, path: Path) -> None:

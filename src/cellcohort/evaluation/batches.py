@@ -18,7 +18,7 @@ from cellcohort.evaluation.load_run import load_data
 from cellcohort.files import whole
 from cellcohort.messages import listed, whole_number
 from cellcohort.preview.tables import grid
-from cellcohort.runtime.stored_config import instantiate_stored, read_config
+from cellcohort.runtime.stored_config import config_told, instantiate_stored, read_config
 from cellcohort.sampling.batch import Batch
 from cellcohort.sampling.protocol import Sampler
 
@@ -136,7 +136,8 @@ class StoredBatches:
         )
         asked = {str(name): value for name, value in row.iloc[0].items()}
         place = int(asked["epoch"]), int(asked["step"])
-        seed = int(self.config["module"]["seed"])
+        with config_told(self.directory):
+            seed = int(self.config["module"]["seed"])
         _check_shares(self.samples.cells, sampler.batch(*place), asked, self.directory)
         loss = _losses(self.directory).get(global_step, np.nan) if rank == 0 else np.nan
         return StoredBatch(self.samples, sampler, global_step, place, asked, float(loss), seed)
@@ -296,7 +297,10 @@ def _losses(directory: str | os.PathLike[str]) -> pd.Series:
     path = Path(directory) / "metrics.csv"
     if not path.exists():
         return pd.Series(dtype=float)
-    metrics = pd.read_csv(path)
+    try:
+        metrics = pd.read_csv(path)
+    except ValueError as error:  # pandas' errors of parsing and decoding
+        raise ValueError(f"{path} is damaged: {error}. Restore it from a copy, or train again.") from error
     if "train/loss" not in metrics:
         return pd.Series(dtype=float)
     own = metrics.dropna(subset="train/loss")

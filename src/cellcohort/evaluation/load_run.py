@@ -18,8 +18,9 @@ from cellcohort.data import source_of
 from cellcohort.datasets.protocol import Samples
 from cellcohort.module import ContrastiveModule
 from cellcohort.runtime.checkpoints import read_checkpoint
+from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.stored_config import NEEDED as BUILT
-from cellcohort.runtime.stored_config import check_targets, made_by, read_config
+from cellcohort.runtime.stored_config import check_targets, config_told, made_by, read_config
 
 
 @dataclass(frozen=True)
@@ -118,11 +119,15 @@ def load_data(directory: str | os.PathLike[str], packages: Sequence[str] = ()) -
 
 def _config(directory: Path, packages: Sequence[str]) -> tuple[DictConfig, str]:
     """Return the config of a run whose targets may be called, and by which version it was made."""
-    config = DictConfig(read_config(directory))
-    for name in (*BUILT, *(["pairs"] if "pairs" in config else [])):
-        check_targets(OmegaConf.to_container(config[name]), name, packages)
-    config.data._target_ = source_of(config.data._target_)
-    return config, _check_version(config)
+    with config_told(directory):
+        config = DictConfig(read_config(directory))
+        stored = [*BUILT, *(["pairs"] if "pairs" in config else [])]
+        for name in stored:
+            check_targets(OmegaConf.to_container(config[name]), name, packages)
+        config.data._target_ = source_of(config.data._target_)
+        said = _check_version(config)
+        check_kinds(OmegaConf.masked_copy(config, stored))
+    return config, said
 
 
 def _data(config: DictConfig, directory: Path, said: str) -> tuple[Samples, Samples]:
@@ -190,8 +195,10 @@ def _module(path: Path, said: str, packages: Sequence[str]) -> tuple[dict[str, A
 
 
 def _warn_of_end(config: DictConfig, state: dict[str, Any], directory: Path) -> None:
-    epochs, done = config.trainer.get("max_epochs"), int(state["epoch"]) + 1
-    if config.trainer.get("max_steps", -1) == -1 and epochs and 0 < done < epochs:
+    with config_told(directory):
+        epochs, done = config.trainer.get("max_epochs"), int(state["epoch"]) + 1
+        ended = config.trainer.get("max_steps", -1) != -1 or not epochs or not 0 < done < epochs
+    if not ended:
         warnings.warn(
             f"{directory} did not end: its checkpoint is of epoch {done} of {epochs}, step {state['global_step']}.",
             stacklevel=3,

@@ -25,8 +25,9 @@ from hydra.errors import (
     MissingConfigException,
 )
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
 
+from cellcohort.files import NO_SPACE
 from cellcohort.runtime import signals
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.stored_config import AXES_OF_0_1
@@ -170,6 +171,8 @@ def explain(error: Exception, config_dir: Path) -> str | None:
             meant = f" Did you mean {group}={near[0]}?" if near else ""
             return f"{group} has no choice {name}.{meant} The choices of {group} are: {', '.join(error.options)}."
         return f"{error}\nThe choices of {group} are: {', '.join(_options_of(config_dir / group)) or 'none'}."
+    if full := _full_disk(error):
+        return f"error: {full}"
     if isinstance(error, InstantiationException):
         cause: BaseException = error
         while cause.__cause__ is not None:
@@ -179,15 +182,32 @@ def explain(error: Exception, config_dir: Path) -> str | None:
         return _not_in_config(error, config_dir) or f"{error}\n{error.__cause__ or ''}".rstrip()
     if isinstance(error, CompactHydraException):
         return str(error)
+    if isinstance(error, InterpolationResolutionError | MissingMandatoryValue) or _is_of_hydra(error):
+        return f"error: {error}"
     if isinstance(error, ValueError | FileNotFoundError) and _is_ours(error):
         return f"error: {error}"
     return None
+
+
+def _full_disk(error: BaseException | None) -> str:
+    """Return what `files.whole` told of a full disk, be it the cause of other errors; empty where there was none."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_SPACE and "the disk of" in str(error.strerror):
+            return str(error.strerror)
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _is_ours(error: Exception) -> bool:
     """Whether a line of this package or of a script raised it, not one of a library that they call."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals["__name__"]).split(".")[0] in ("cellcohort", "__main__")
+
+
+def _is_of_hydra(error: Exception) -> bool:
+    """Whether Hydra refused what was typed in an error that is not one of its own."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, ValueError) and str(frame.f_globals["__name__"]).startswith("hydra.")
 
 
 def _notes(error: BaseException | None) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
 from hydra.utils import get_object, instantiate
+from omegaconf.errors import OmegaConfBaseException
 
 from cellcohort.messages import listed
 from cellcohort.moved import new_name
@@ -60,7 +62,27 @@ def read_config(directory: str | os.PathLike[str], needed: Sequence[str] = NEEDE
             f"{file} is not that of a training run, or is cut off: it needs {', '.join(needed)}. Train again, or "
             "restore it from where the run was copied."
         )
-    return translated(config)
+    with config_told(directory):
+        return translated(config)
+
+
+@contextmanager
+def config_told(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Tell where the config of a run lacks what every run has, or has something else in its place.
+
+    Raises
+    ------
+    ValueError
+        What was sought in the config.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, OmegaConfBaseException) as error:
+        what = " ".join(str(error).split())
+        raise ValueError(
+            f"{Path(directory) / 'config.yaml'} was changed or is damaged: {type(error).__name__}: {what}. Restore it "
+            "from a copy, or train again."
+        ) from error
 
 
 def translated(config: Mapping[str, Any]) -> dict[str, Any]:

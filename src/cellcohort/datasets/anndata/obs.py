@@ -47,11 +47,20 @@ def read_obs(group: Any) -> tuple[pd.DataFrame, dict[str, str]]:
         Its index holds the names of the cells.
     left_out : dict of str to str
         The reason for each column that is not in `obs`.
+
+    Raises
+    ------
+    ValueError
+        The group does not hold a table.
     """
-    names: Any = anndata.io.read_elem(group[group.attrs.get("_index", "_index")])
-    index = pd.Index([str(name) for name in names], dtype=object)
+    try:
+        names: Any = anndata.io.read_elem(group[group.attrs.get("_index", "_index")])
+        index = pd.Index([str(name) for name in names], dtype=object)
+        order = dict.fromkeys(map(str, group.attrs["column-order"]))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"obs is damaged, since its index cannot be read ({error}); write the file again.") from error
     columns, left_out = {}, {}
-    for name in dict.fromkeys(map(str, group.attrs["column-order"])):
+    for name in order:
         try:
             values: Any = anndata.io.read_elem(group[name])
         except Exception as error:

@@ -1,0 +1,114 @@
+"""What ``scripts/fuzz.py`` found: wrong inputs that ended in an error of a library, and now are explained."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+import zarr
+from omegaconf import OmegaConf
+
+from cellcohort.cells import CellTable
+from cellcohort.comparison import read_runs
+from cellcohort.datasets.anndata.obs import read_obs
+from cellcohort.evaluation import load_run
+from cellcohort.evaluation.batches import StoredBatches, outstanding
+from cellcohort.runtime.cli import explain
+from sweep import AXES, make_run
+
+CONF = Path(__file__).parents[2] / "conf"
+
+
+@pytest.mark.parametrize("odd", [[], {"a": 1}, np.zeros(2)])
+def test_labels_that_are_lists_are_refused(odd: object) -> None:
+    frame = pd.DataFrame({"experiment": pd.Series(["a", odd, "b"], dtype=object)})
+    with pytest.raises(ValueError, match=r"^column 'experiment' holds values that can be no labels, such as .*, a "):
+        CellTable.from_frame(frame)
+
+
+def test_an_obs_without_an_index_is_damaged() -> None:
+    group = zarr.group()
+    group.create_array("column", data=np.zeros(3))
+    for obs in (group, group["column"]):
+        with pytest.raises(ValueError, match=r"^obs is damaged, since its index cannot be read"):
+            read_obs(obs)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("sampler=null", "must be a string or a list"),
+        ("split=1", "while resolving interpolation"),
+        ("seed=${nothing}", "'nothing' not found"),
+        ("seed=???", "Missing mandatory value"),
+    ],
+)
+def test_options_that_hydra_cannot_put_together_are_told_in_a_sentence(override: str, said: str) -> None:
+    with pytest.raises(Exception, match=said) as error, hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        config = hydra.compose("train", ["data=demo", "model=mlp", override])
+        OmegaConf.to_yaml(config, resolve=True)
+        _ = config.validation_sampler.seed, config.seed
+    text = explain(error.value, CONF)  # type: ignore[arg-type]
+    assert text and said in text
+
+
+def emptied(directory: Path, name: str) -> None:
+    (directory / name).write_bytes(b"")
+
+
+def without(directory: Path, *keys: str) -> None:
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    node = config
+    for key in keys[:-1]:
+        node = node[key]
+    del node[keys[-1]]
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+
+
+def test_a_damaged_composition_or_config_is_named_by_a_comparison(tmp_path: Path) -> None:
+    whole = make_run(tmp_path / "whole", AXES["random"], 0, {"probe": 0.5})
+    for name, damage in {
+        "composition": lambda run: emptied(run, "composition.parquet"),
+        "seed": lambda run: without(run, "seed"),
+        "axes": lambda run: without(run, "batch_sampler", "axes"),
+    }.items():
+        shutil.copytree(whole, tmp_path / name)
+        damage(tmp_path / name)
+    runs, left_out = read_runs([tmp_path])
+    assert [run.directory for run in runs] == [whole]
+    said = {each.directory.name: each.reason for each in left_out}
+    file = tmp_path / "composition" / "composition.parquet"
+    assert said.pop("composition").startswith(f"{file} is damaged: Parquet file size is 0 bytes")
+    for name, reason in said.items():
+        assert f"{tmp_path / name / 'config.yaml'} was changed or is damaged: KeyError: '{name}'" in reason
+
+
+def test_a_damaged_run_is_named_by_show_and_evaluate(train: Callable[..., Path], tmp_path: Path) -> None:
+    whole = train("trainer.max_epochs=1")
+
+    def damaged(name: str, damage: Callable[[Path], None]) -> Path:
+        shutil.copytree(whole, tmp_path / name)
+        damage(tmp_path / name)
+        return tmp_path / name
+
+    cases: list[tuple[Callable[[Path], None], Callable[[Path], Any], str]] = [
+        (lambda run: emptied(run, "metrics.csv"), outstanding, r"metrics\.csv is damaged: No columns to parse"),
+        (lambda run: emptied(run, "composition.parquet"), outstanding, r"composition\.parquet is damaged: "),
+        (
+            lambda run: without(run, "module", "seed"),
+            lambda run: StoredBatches(run).batch(3),
+            "was changed or is damaged",
+        ),
+        (lambda run: without(run, "data", "_target_"), load_run, r"config\.yaml was changed or is damaged"),
+        (lambda run: without(run, "trainer"), load_run, r"config\.yaml was changed or is damaged"),
+    ]
+    for number, (damage, read, said) in enumerate(cases):
+        with pytest.raises(ValueError, match=said):
+            read(damaged(str(number), damage))
