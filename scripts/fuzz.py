@@ -282,7 +282,7 @@ def directory(draw: Draw) -> Callable[[], object]:
         if how == "key" and file.name == "config.yaml":
             config = OmegaConf.create(content.decode())
             plain: Any = OmegaConf.to_container(config)
-            OmegaConf.update(config, random.Random(at).choice(keys_of(plain)), new)
+            OmegaConf.update(config, random.Random(at).choice(keys_of(plain)), new, merge=False)
             return OmegaConf.to_yaml(config).encode()
         return {"delete": None, "empty": b"", "text": repr(new).encode("utf-8", "replace")}.get(how, content[:at])
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 import zarr
 from omegaconf import OmegaConf
+from omegaconf.errors import ConfigAttributeError
 
 from cellcohort.cells import CellTable
 from cellcohort.comparison import read_runs
@@ -21,6 +22,7 @@ from cellcohort.datasets.anndata.obs import read_obs
 from cellcohort.evaluation import load_run
 from cellcohort.evaluation.batches import StoredBatches, outstanding
 from cellcohort.runtime.cli import explain
+from cellcohort.runtime.options import check_input
 from sweep import AXES, make_run
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -59,16 +61,37 @@ def test_options_that_hydra_cannot_put_together_are_told_in_a_sentence(override:
     assert text and said in text
 
 
+def test_a_group_that_is_left_out_and_a_path_that_is_a_number_are_told() -> None:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        config = hydra.compose("train", ["data=tracks", "data.path=0", "trainer=[]"])
+    with pytest.raises(ValueError, match=r"data\.path=0 is of type int; write \./0"):
+        check_input(config.data)
+    with pytest.raises(ConfigAttributeError) as error:
+        _ = config.trainer
+    assert explain(error.value, CONF) == (
+        "error: trainer is left out, but is needed. The choices of trainer are: ddp, debug, default."
+    )
+
+
 def emptied(directory: Path, name: str) -> None:
     (directory / name).write_bytes(b"")
 
 
-def without(directory: Path, *keys: str) -> None:
+def logged(directory: Path, lines: str) -> None:
+    """Put other lines into the log of losses."""
+    (directory / "metrics.csv").write_text(f"epoch,step,train/loss\n{lines}")
+
+
+def without(directory: Path, *keys: str, put: object = None) -> None:
+    """Take a key out of the config of a run, or put another value in its place."""
     config = yaml.safe_load((directory / "config.yaml").read_text())
     node = config
     for key in keys[:-1]:
         node = node[key]
-    del node[keys[-1]]
+    if put is None:
+        del node[keys[-1]]
+    else:
+        node[keys[-1]] = put
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
 
 
@@ -100,6 +123,11 @@ def test_a_damaged_run_is_named_by_show_and_evaluate(train: Callable[..., Path],
 
     cases: list[tuple[Callable[[Path], None], Callable[[Path], Any], str]] = [
         (lambda run: emptied(run, "metrics.csv"), outstanding, r"metrics\.csv is damaged: No columns to parse"),
+        (
+            lambda run: logged(run, "0,0,1.0\n0,1,train\n"),
+            outstanding,
+            r"metrics\.csv is damaged: Unable to parse string 'train'",
+        ),
         (lambda run: emptied(run, "composition.parquet"), outstanding, r"composition\.parquet is damaged: "),
         (
             lambda run: without(run, "module", "seed"),
@@ -107,8 +135,11 @@ def test_a_damaged_run_is_named_by_show_and_evaluate(train: Callable[..., Path],
             "was changed or is damaged",
         ),
         (lambda run: without(run, "data", "_target_"), load_run, r"config\.yaml was changed or is damaged"),
+        (lambda run: without(run, "data", "augment", put=False), load_run, "augment=False is no Augment"),
         (lambda run: without(run, "trainer"), load_run, r"config\.yaml was changed or is damaged"),
     ]
+    begun = damaged("begun", lambda run: logged(run, ""))
+    assert outstanding(begun).startswith("No loss is recorded.")
     for number, (damage, read, said) in enumerate(cases):
         with pytest.raises(ValueError, match=said):
             read(damaged(str(number), damage))

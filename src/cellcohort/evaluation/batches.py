@@ -299,9 +299,9 @@ def _losses(directory: str | os.PathLike[str]) -> pd.Series:
         return pd.Series(dtype=float)
     try:
         metrics = pd.read_csv(path)
-    except ValueError as error:  # pandas' errors of parsing and decoding
+        if "train/loss" not in metrics:
+            return pd.Series(dtype=float)
+        own = metrics[["step", "train/loss"]].apply(pd.to_numeric).astype(float).dropna()
+    except (ValueError, KeyError) as error:  # pandas' errors of parsing and decoding; a column that is not there
         raise ValueError(f"{path} is damaged: {error}. Restore it from a copy, or train again.") from error
-    if "train/loss" not in metrics:
-        return pd.Series(dtype=float)
-    own = metrics.dropna(subset="train/loss")
-    return own.groupby("step")["train/loss"].last()
+    return own.astype({"step": int}).groupby("step")["train/loss"].last()

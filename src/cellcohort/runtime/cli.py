@@ -25,7 +25,12 @@ from hydra.errors import (
     MissingConfigException,
 )
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 
 from cellcohort.files import NO_SPACE
 from cellcohort.runtime import signals
@@ -182,6 +187,9 @@ def explain(error: Exception, config_dir: Path) -> str | None:
         return _not_in_config(error, config_dir) or f"{error}\n{error.__cause__ or ''}".rstrip()
     if isinstance(error, CompactHydraException):
         return str(error)
+    if isinstance(error, ConfigAttributeError) and (config_dir / str(error.full_key)).is_dir():  # as trainer=[]
+        there = ", ".join(_options_of(config_dir / str(error.full_key)))
+        return f"error: {error.full_key} is left out, but is needed. The choices of {error.full_key} are: {there}."
     if isinstance(error, InterpolationResolutionError | MissingMandatoryValue) or _is_of_hydra(error):
         return f"error: {error}"
     if isinstance(error, ValueError | FileNotFoundError) and _is_ours(error):

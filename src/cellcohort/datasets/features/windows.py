@@ -229,6 +229,8 @@ def _check_options(frames: int, tau_hours: Sequence[float], positive: str, seed:
 
 
 def _check_views(positive: str, augment: Augment) -> None:
+    if not isinstance(augment, Augment):
+        raise ValueError(f"augment={augment!r} is no Augment; leave data.augment as it is, and set its own options.")
     if positive != "track" and not augment.changes:
         raise ValueError(
             f"positive={positive!r} with noise, scaling and dropout all 0 would pair cells with themselves; "
