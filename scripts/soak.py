@@ -1,0 +1,105 @@
+"""Run a long training and a long sweep of a tiny model, and print how memory, open files and left-over folders grow.
+
+    uv run python scripts/soak.py                        # 20,000 steps on 2 ranks, and 100 jobs
+    uv run python scripts/soak.py --steps 2000 --jobs 10
+
+The first fifth of each is left out of the slopes, as libraries load and caches fill there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+SCRIPTS = Path(__file__).parent
+EVERY = 1.0  # seconds from one look to the next
+TINY = (
+    *("data=demo", "data.founders=40", "batch_sampler.batch_size=32", "trainer.accelerator=cpu", "evaluation=none"),
+    *("trainer.enable_progress_bar=false", "trainer.limit_val_batches=1", "model.hidden=16"),
+)
+MEASURED = {"resident": "MB", "open files": "", "threads": "", "temporary folders": ""}
+
+
+def looked_at(root: psutil.Process, temporary: Path) -> list[float]:
+    """Return resident memory in MB, open files, threads and temporary folders of a process and all that it started."""
+    totals = np.zeros(3)
+    for process in [root, *root.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            totals += process.memory_info().rss / 2**20, process.num_fds(), process.num_threads()
+    return [*totals.tolist(), len(list(temporary.iterdir()))]
+
+
+def followed(command: list[str], directory: Path) -> tuple[list[list[float]], float]:
+    """Run a command, and look at it every so often.
+
+    Returns
+    -------
+    rows : list of list of float
+        What :func:`looked_at` gave.
+    seconds : float
+        How long the command took.
+    """
+    temporary = directory / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
+    rows, begun = [], time.monotonic()
+    with open(directory / "said.txt", "w") as said:
+        process = subprocess.Popen(command, cwd=directory, env=environment, stdout=said, stderr=subprocess.STDOUT)
+        watched = psutil.Process(process.pid)
+        while process.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                rows.append(looked_at(watched, temporary))
+            time.sleep(EVERY)
+    if process.returncode:
+        sys.exit(f"the command ended with {process.returncode}; see {directory / 'said.txt'}")
+    print(f"  left in the folder for temporary files: {[path.name for path in temporary.iterdir()] or 'nothing'}")
+    return rows, time.monotonic() - begun
+
+
+def told(rows: list[list[float]], seconds: float, n: int, per: str) -> None:
+    """Print the slope of each number after the first fifth, per thousand steps or per ten jobs."""
+    part = np.asarray(rows[len(rows) // 5 : -2])
+    done = np.linspace(0.2 * n, n, len(part))
+    unit = 1000 if per == "step" else 10
+    for (name, of), column in zip(MEASURED.items(), part.T, strict=True):
+        slope = np.polyfit(done, column, 1)[0] * unit
+        first, last = np.median(column[: len(column) // 5 + 1]), np.median(column[-len(column) // 5 - 1 :])
+        print(f"  {name}: {first:.0f} to {last:.0f} {of}, {slope:+.2f} per {unit:,} {per}s")
+    print(f"  {n:,} {per}s in {seconds:.0f} s, {len(rows)} looks", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=20_000, help="of a training on 2 ranks; 0: none")
+    parser.add_argument("--jobs", type=int, default=100, help="of a sweep in one process; 0: none")
+    parser.add_argument("--logger", default="wandb", help="as train.py takes it")
+    options = parser.parse_args()
+    typed = [str(SCRIPTS / "train.py"), *TINY, f"logger={options.logger}"]
+    with tempfile.TemporaryDirectory() as folder:
+        if options.steps:
+            print(f"a training of {options.steps:,} steps on 2 ranks, with logger={options.logger}", flush=True)
+            length = [f"trainer.max_steps={options.steps}", "trainer.max_epochs=-1", "batch_sampler.num_batches=100"]
+            torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+            place = Path(folder, "training")
+            place.mkdir()
+            told(*followed([*torchrun, *typed, *length], place), options.steps, "step")
+        if options.jobs:
+            print(f"a sweep of {options.jobs} jobs in one process, with logger={options.logger}", flush=True)
+            seeds = f"seed={','.join(map(str, range(options.jobs)))}"
+            place = Path(folder, "sweep")
+            place.mkdir()
+            length = ["trainer.max_epochs=1", "trainer.limit_train_batches=3"]
+            told(*followed([sys.executable, *typed, "-m", seeds, *length], place), options.jobs, "job")
+
+
+if __name__ == "__main__":
+    main()
