@@ -84,7 +84,9 @@ def columns(draw: st.DrawFn, rows: int) -> pd.Series:
     few = draw(st.lists(of[kind], min_size=1, max_size=4))
     drawn = [draw(st.sampled_from(few)) for _ in range(rows)]
     series = pd.Series(drawn, dtype=object)
-    dtype = {"category": "category", "nullable": "Int64", "arrow": "string[pyarrow]", "number": "float64"}.get(kind)
+    dtype: Any = {"category": "category", "nullable": "Int64", "arrow": "string[pyarrow]", "number": "float64"}.get(
+        kind
+    )
     return series if dtype is None else series.astype(dtype)
 
 
@@ -98,7 +100,7 @@ def frames(draw: st.DrawFn) -> pd.DataFrame:
     return frame.set_axis(named, axis=1)
 
 
-axes = st.fixed_dictionaries(
+axes: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
     optional={
         "experiment": st.builds(

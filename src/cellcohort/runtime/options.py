@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def check_input(data: DictConfig) -> None:
     parameters = declared(str(data.get("_target_", "")))
     for name in ("path", "index"):
         path, parameter = data.get(name), parameters.get(name)
-        if path is not None and not isinstance(path, str | Sequence):
+        if path is not None and not isinstance(path, str):
             kind = type(path).__name__
             raise ValueError(f"data.{name}={path} is of type {kind}; write ./{path} for a file of that name.")
         if path is None or not parameter or not parameter.may_be_none or Path(path).exists():  # others write it
