@@ -40,10 +40,11 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     """Divide the cells of a dataset, never cutting a track (or a lineage, where these are known) in two.
 
     Cells that have the same values as others, as far as the dataset knows of such copies, are kept in one part together
-    with what belongs to them. Where `held_out` or whole experiments put copies into both parts, or copies link so many
-    tracks or groups that the rest is no share near `fraction`, those for validation are in neither part, and a warning
-    gives their number. Where a rule pairs cells (``dataset.pair_rule``), both cells of a pair are of one part, and
-    cells without a partner there are left out if the rule leaves them out.
+    with what belongs to them. Where `held_out` or whole experiments put copies or parts of a track into both parts, as
+    markers of one cell are, or copies link so many tracks or groups that the rest is no share near `fraction`, those
+    for validation are in neither part, and a warning gives their number. Where a rule pairs cells
+    (``dataset.pair_rule``), both cells of a pair are of one part, and cells without a partner there are left out if the
+    rule leaves them out.
 
     Parameters
     ----------
@@ -85,9 +86,9 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     Warns
     -----
     UserWarning
-        Cells are in neither part, since training has copies of them; by track, the cells held out are less than half of
-        `fraction`; or none of them has a partner. Other than by experiment, the cells held out are one and a half times
-        `fraction` or more, or conditions have none.
+        Cells are in neither part, since training has copies of them or others of their track; by track, the cells held
+        out are less than half of `fraction`; or none of them has a partner. Other than by experiment, the cells held
+        out are one and a half times `fraction` or more, or conditions have none.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction={fraction} must be above 0 and below 1.")
@@ -110,14 +111,18 @@ def split[Tracks: (TrackWindows, LabelledCells)](
                 f"no cell is left for {part} (by={by!r}, fraction={fraction}, held_out={held_out}); "
                 f"hold out other groups, or split by='track' a table with two {plural_of(unit)} of one condition."
             )
-    alone = validation & ~copied(dataset.cells, ~validation)
+    alike = validation & copied(dataset.cells, ~validation)
+    why = f"training has {'cells of the same values' if alike.any() else f'other cells of the same {unit}'}"
+    alone = validation & ~alike & ~_cut(dataset, validation)
     if not alone.any():
-        raise ValueError("each cell for validation has the same values as one for training; remove copies of cells.")
+        raise ValueError(
+            f"no cell is left for validation (by={by!r}, held_out={held_out}): of each, {why}. Remove copies of cells, "
+            "or split by other groups (split.by, split.held_out)."
+        )
     if left := int((validation & ~alone).sum()):
         warnings.warn(
             f"{several(left, 'cell')} of {len(alone):,} are in neither part of the split: they would be held out, and "
-            "training has cells of the same values. Remove the copies, or split by other groups (split.by, "
-            "split.held_out).",
+            f"{why}. Remove the copies, or split by other groups (split.by, split.held_out).",
             stacklevel=1,
         )
     if by == "track" and (share := alone.mean()) < fraction * _SMALL:
@@ -155,6 +160,14 @@ def _say_what_is_not_met(cells: CellTable, held_out: np.ndarray, fraction: float
             "(data.merge_labels).",
             stacklevel=1,
         )
+
+
+def _cut(dataset: TrackWindows | LabelledCells, validation: np.ndarray) -> np.ndarray:
+    """Which cells for validation are of a track or lineage that training has cells of."""
+    if dataset.whole in (CHUNK, ROW):
+        return np.zeros_like(validation)
+    codes = _codes(dataset.cells, dataset.whole)
+    return validation & (np.bincount(codes[~validation], minlength=int(codes.max()) + 1) > 0)[codes]
 
 
 def _unit(dataset: TrackWindows | LabelledCells) -> str:

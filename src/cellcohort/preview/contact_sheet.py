@@ -39,7 +39,8 @@ def sheet(samples: Samples, sampler: Sampler, steps: Iterable[int] = (0, 1), see
 
     For every batch and channel there are the anchors, under them their positives and, where the dataset
     leaves augmentation to the model, both as the model sees them. A channel has the same greys throughout. Where a
-    cell is one channel of it, its label names the channel, and that of its positive if it is another.
+    cell is one channel of it, its label names the channel and its marker, and the channel of its positive if it is
+    another.
 
     Parameters
     ----------
@@ -105,10 +106,12 @@ def _strip(samples: Samples, sampler: Sampler, place: tuple[int, int], seed: int
     if not (hasattr(samples, "channel_of") and samples.cells.in_channels):
         return _Strip(place[1], images, list(made), labels)
     of = {name: samples.channel_of(batch["meta"][name].numpy()[shown]) for name in ("row", "positive_row")}
-    pairs = zip(*of.values(), strict=True)
+    marker = samples.cells.column("marker")
+    markers = [str(marker.labels[code]) for code in marker.codes[np.array(positions)[shown]]]
     labels = [
-        f"{short(one, 14)}\n{'' if one == other else f'> {short(other, 12)}'}\n{label}"
-        for (one, other), label in zip(pairs, labels, strict=True)
+        f"{short(one, 14)}\n{'' if one == shows else short(shows, 14)}\n"
+        f"{'' if one == other else f'> {short(other, 12)}'}\n{label}"
+        for one, other, shows, label in zip(*of.values(), markers, labels, strict=True)
     ]
     return _Strip(place[1], images, list(made), labels, np.array([*of.values()] * (len(made) // 2)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from cellcohort.data.timelapse import Timelapse, load_timelapse
 from cellcohort.datasets.images.cell_index import SCHEMA
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.sampling.baselines.base import module_of
-from plates import PIXELS, SHAPE, STORED, entry, three_plates, tracks_of, write_collection, write_plate
+from plates import PIXELS, SHAPE, STORED, entry, pixels, three_plates, tracks_of, write_collection, write_plate
 
 PATCH = (1, 12, 16)
 OPTIONS: dict[str, Any] = {"patch": PATCH, "tau_hours": (0.5, 2.0), "normalise": "none"}
@@ -134,6 +135,41 @@ def test_an_index_without_times_tracks_and_slices_is_read_as_snapshots_in_focus(
     assert table(data)["track"].nunique() == len(frame) // 2
 
 
+def test_numbers_name_experiments_as_texts_do(changed: Callable[..., Path], tmp_path: Path) -> None:
+    number = {"one": 1, "two": 2, "three": 3}
+    path = changed(lambda frame: frame.assign(experiment=frame["experiment"].map(number), marker=frame["t"] % 2))
+    data = load(path, tmp_path)
+    assert data.cells.column("experiment").present() == ["1", "2", "3"] and "file_experiment" not in table(data)
+    assert set(map(str, data.cells.column("marker").present())) == {"0", "1"}
+
+
+def test_a_position_may_lack_a_channel_in_which_it_has_no_cells(tmp_path: Path) -> None:
+    both, positions = {"A/1/0": SHAPE, "B/2/0": SHAPE}, ["A/1/0", "B/2/0"]
+    write_plate(tmp_path / "one.zarr", both)
+    tracks_of(positions).to_parquet(tmp_path / "one.parquet")
+    collection = write_collection(tmp_path, entry("one"))
+    path = Timelapse(collection, **OPTIONS, cache=tmp_path).write_index(tmp_path / "cells.parquet")
+    shutil.rmtree(tmp_path / "one.zarr" / "B" / "2")
+    write_plate(tmp_path / "other.zarr", {"B/2/0": (SHAPE[0], 1, *SHAPE[2:])}, channels=["Marker"], salt=1)
+    (tmp_path / "other.zarr" / "B" / "2").rename(tmp_path / "one.zarr" / "B" / "2")
+    with pytest.raises(ValueError, match=r"position B/2/0 of one .* has no channel Phase; .* `include`"):
+        load(path, tmp_path)
+    frame = pd.read_parquet(path)
+    frame = frame[(frame["well"] == "A/1") | (frame["channel_name"] == "Marker")]
+    frame.to_parquet(path)
+    data = load(path, tmp_path).every_cell()
+    found = data.cells._frame
+    assert len(found) == len(frame) and set(found.loc[found["well"] == "B/2", "channel"]) == {"Marker"}
+    row = int(np.flatnonzero(found["well"] == "B/2")[0])
+    _, t, _, y, x = data._place.numpy()[row]
+    image = pixels(1, (SHAPE[0], 1, *SHAPE[2:]))[t, 0, 0]
+    assert_array_equal(data.recorded([row])[0, 0, 0], image[y : y + PATCH[1], x : x + PATCH[2]])
+    with pytest.raises(
+        ValueError, match=r"1 position without a channel .* such as B/2/0 of one: .*data\.channels=each"
+    ):
+        load(path, tmp_path, channels="together")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -149,6 +185,11 @@ def test_an_index_without_times_tracks_and_slices_is_read_as_snapshots_in_focus(
         ),
         (lambda frame: frame.assign(channel_name="Cy5"), r"has no channel Cy5; its channels are Phase, Marker"),
         (lambda frame: pd.concat([frame, frame.iloc[:1]]), r"1 row of one of the same track and frame"),
+        (
+            lambda frame: frame.assign(hours_post_perturbation=frame["t"] * 1800.0),
+            r"experiment one of .*hours_post_perturbation rises by 1800 a frame, and interval_minutes=30 says by 0\.5",
+        ),
+        (lambda frame: frame.assign(interval_minutes=0.5), r"rises by 0\.5 a frame, and interval_minutes=0\.5 says"),
     ],
 )
 def test_an_index_that_cannot_be_used_is_refused(
@@ -166,6 +207,9 @@ def test_what_is_not_understood_is_listed_and_paths_are_given_once(
     pq.write_table(read.append_column("box", pa.array([[1, 2]] * len(read))), odd)
     with pytest.warns(UserWarning, match=r"1 column of odd\.parquet hold neither .* left out: box"):
         assert "box" not in load(odd, tmp_path).cells.column_names
+    pq.write_table(read.append_column("condition", read["well"]).append_column("hours", read["t"]), odd)
+    with pytest.warns(UserWarning, match=r"left out: condition \(perturbation\), hours \(hours_post_perturbation\)"):
+        assert set(load(odd, tmp_path).cells.column("condition").present()) == {"mock", "infected"}
     with pytest.raises(ValueError, match=r"data\.index=.* lists the plates, and data\.path does too"):
         load_timelapse(collection, index=index)
     with pytest.raises(FileNotFoundError, match=r"no file none\.parquet"):

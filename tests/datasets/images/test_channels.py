@@ -147,6 +147,18 @@ def test_no_split_has_a_cell_in_one_channel_on_one_side_and_in_another_on_the_ot
         assert sides[0] and sides[1] and not sides[0] & sides[1], name
 
 
+def test_a_marker_that_is_held_out_has_no_cell_that_training_sees_in_another_channel(
+    load: Callable[..., Patches],
+) -> None:
+    data = load()
+    with pytest.warns(UserWarning, match=r"in neither part .* training has other cells of the same lineage"):
+        training, validation = split(data, by="marker", held_out=["viral_sensor"])  # of one and two, with Phase of one
+    assert validation.cells.column("experiment").present() == ["two"]
+    assert not set(training.cells._frame["lineage"]) & set(validation.cells._frame["lineage"])
+    with pytest.raises(ValueError, match=r"no cell is left for validation .* other cells of the same lineage"):
+        split(data, by="marker", held_out=["DAPI"])
+
+
 def test_brightness_is_that_of_the_channel(load: Callable[..., Patches]) -> None:
     raw, scaled = (load(normalise=name, patch=(1, 40, 48)).every_cell() for name in ("none", "plate"))
     frame, rows = table(raw).reset_index(drop=True), np.arange(len(table(raw)))
@@ -184,16 +196,18 @@ def test_axes_group_by_marker_and_stratify_by_condition_and_marker(load: Callabl
         assert held["marker"].nunique() == 1 and (held["condition"].value_counts() == 8).all()
 
 
-def test_the_contact_sheet_names_the_channel_of_every_cell_and_of_its_positive(load: Callable[..., Patches]) -> None:
+def test_the_contact_sheet_names_the_channel_and_marker_of_every_cell_and_the_channel_of_its_positive(
+    load: Callable[..., Patches],
+) -> None:
     data = load(positive_channel="other", augment=None)
     figure = sheet(data, BatchSampler(data.cells, batch_size=14), steps=(0,))
     (axes,) = figure.axes
     labels = [label.get_text().split("\n") for label in axes.get_xticklabels()]
     batch = data.__getitems__(BatchSampler(data.cells, batch_size=14).batch(0, 0))["meta"]
     frame = table(data)
-    said = [(label[0], label[1].removeprefix("> ")) for label in labels]
-    rows, later = (frame["channel"].iloc[batch[name].numpy()] for name in ("row", "positive_row"))
-    assert said == list(zip(rows, later, strict=True))
+    said = [(label[0], label[1] or label[0], label[2].removeprefix("> ")) for label in labels]
+    rows, later = (frame.iloc[batch[name].numpy()] for name in ("row", "positive_row"))
+    assert said == list(zip(rows["channel"], rows["marker"], later["channel"], strict=True))
     image = np.asarray(axes.images[0].get_array())
     assert image.min() == 0 and image.max() == 1
 

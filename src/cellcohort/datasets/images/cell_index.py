@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cellcohort.datasets.images.collection import Experiment
@@ -41,6 +42,7 @@ MEASURED = [name for name in SCHEMA if name.startswith(("norm_", "pixel_size_"))
 LEFT_OUT = (*MADE, *MEASURED)  # known and not needed: made of other columns, or measured of the images themselves
 KEY = ("position", "track_id", "t")
 CLOSE = 1e-3  # hours that times of 32 bits may be off
+UNLIKE = 2.0  # how many times the minutes between frames real times may be apart, or be closer
 
 
 def read_cell_index(path: str | Path) -> list[Experiment]:
@@ -59,7 +61,8 @@ def read_cell_index(path: str | Path) -> list[Experiment]:
     Warns
     -----
     UserWarning
-        Columns hold neither texts, numbers nor truth values, and are left out.
+        Columns hold neither texts, numbers nor truth values, or have a name for which another one stands, and are left
+        out.
     """
     path = Path(path)
     if not path.is_file():
@@ -77,6 +80,12 @@ def read_cell_index(path: str | Path) -> list[Experiment]:
             f"left out: {listed(unlike)}.",
             stacklevel=2,
         )
+    if hidden := [f"{name} ({names[OURS.get(name, name)]})" for name in _kinds(path) if name not in names.values()]:
+        warnings.warn(
+            f"{several(len(hidden), 'column')} of {path.name} stand for the same as another one, which is read, and "
+            f"are left out: {listed(hidden)}. Rename them if they are something else.",
+            stacklevel=2,
+        )
     some = {*NEEDED[:3], "channel", "well", "t", "hours", "interval_minutes"} & {*names}
     rows = _read(path, {name: names[name] for name in sorted(some)})
     if holes := {names[name]: n for name in NEEDED if name in rows and (n := int(rows[name].isna().sum()))}:
@@ -91,7 +100,10 @@ def _experiment(path: Path, name: str, rows: pd.DataFrame) -> Experiment:
             f"experiment {name} of {path} is on {len(plates)} plates: {listed(plates)}; give each plate an experiment "
             "of its own."
         )
+    _check_clock(path, name, rows)
     interval, start = _clock(rows)
+    places = rows[["channel", *({"well", "fov"} & {*rows})]].drop_duplicates()
+    seen = {str(channel): tuple(sorted({*_positions(own)})) for channel, own in places.groupby("channel", sort=False)}
     return Experiment(
         name=name,
         plate=path.parent / str(plates[0]),
@@ -99,13 +111,32 @@ def _experiment(path: Path, name: str, rows: pd.DataFrame) -> Experiment:
         conditions={},
         interval_minutes=interval,
         start_hours=start,
-        channels=tuple(map(str, rows["channel"].unique())),
-        include=tuple(sorted(_positions(rows[["well", "fov"] if "well" in rows else ["fov"]].drop_duplicates()))),
+        channels=tuple(seen),
+        include=tuple(sorted({position for of_one in seen.values() for position in of_one})),
         exclude=(),
         coordinates="pixel",
         hours="hours" if interval is None and "hours" in rows and rows["hours"].notna().any() else None,
         indexed=True,
+        seen=seen,
     )
+
+
+def _check_clock(path: Path, name: str, rows: pd.DataFrame) -> None:
+    """Raise ValueError where the hours rise from frame to frame by times of another unit than the minutes say."""
+    if not {"t", "hours", "interval_minutes"} <= {*rows}:
+        return
+    known = rows[rows["interval_minutes"] > 0].groupby([*({"well", "fov"} & {*rows})], observed=True)
+    span = known[["t", "hours"]].max() - known[["t", "hours"]].min()
+    span = span[(span["t"] > 0) & span["hours"].notna()]
+    if not len(span):
+        return
+    step, minutes = (span["hours"] / span["t"]).median(), known["interval_minutes"].median().median()
+    if not 1 / UNLIKE < step / (minutes / 60) < UNLIKE:
+        raise ValueError(
+            f"experiment {name} of {path}: hours_post_perturbation rises by {step:.4g} a frame, and interval_minutes="
+            f"{minutes:g} says by {minutes / 60:.4g} hours. Give one in hours and the other in minutes, or leave out "
+            "the one that is wrong."
+        )
 
 
 def _clock(rows: pd.DataFrame) -> tuple[float | None, float]:
@@ -146,6 +177,7 @@ def tracks_of_index(experiment: Experiment) -> pd.DataFrame:
         if name not in LEFT_OUT and ours != "store_path" and _plain(kinds[name])
     }
     rows = _read(path, wanted, experiment.name)
+    rows = rows.assign(**{name: rows[name].astype(str) for name in ("experiment", "channel")})  # which may be numbers
     rows = rows[rows["channel"].isin(experiment.channels)].reset_index(drop=True)
     rows = rows.assign(position=_positions(rows)).drop(columns=["well", "fov"], errors="ignore")
     rows = rows.drop(columns=[name for name in rows if rows[name].isna().all()])
@@ -201,7 +233,7 @@ def _plain(kind: pa.DataType) -> bool:
 
 def _read(path: Path, names: dict[str, str], experiment: str | None = None) -> pd.DataFrame:
     """Read some columns under the names that they have here; an empty text is a missing value."""
-    of_one = None if experiment is None else [("experiment", "==", experiment)]
+    of_one = None if experiment is None else pc.field("experiment").cast(pa.string()) == experiment
     table = pq.read_table(path, columns=list(names.values()), filters=of_one).to_pandas()
     table = table.rename(columns={name: ours for ours, name in names.items()})
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]

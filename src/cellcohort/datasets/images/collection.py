@@ -64,6 +64,8 @@ class Experiment:
         By channel, what it shows (its "marker") and other labels, where each channel is a sample of its own.
     indexed : bool
         Whether `tracks` is a cell index, whose rows of this experiment have the conditions and labels themselves.
+    seen : dict of str to tuple of str
+        By channel, the positions with cells in it, in a cell index; others may lack the channel.
     """
 
     name: str
@@ -81,12 +83,14 @@ class Experiment:
     labels: dict[str, str] = field(default_factory=dict)
     channel_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     indexed: bool = False
+    seen: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_channel(self, channel: str) -> Experiment:
         """Return the same experiment with one of its channels, whose name and labels all cells then have."""
         labels = {} if self.indexed else {"marker": channel, **self.labels, **self.channel_labels.get(channel, {})}
         labels["channel"] = channel
-        return replace(self, channels=(channel,), labels=labels, channel_labels={})
+        include = self.seen.get(channel, self.include)
+        return replace(self, channels=(channel,), labels=labels, channel_labels={}, include=include, seen={})
 
     def condition_of(self, well: str) -> str | None:
         """Return the condition of a well; None where it has none."""

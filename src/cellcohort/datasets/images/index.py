@@ -21,7 +21,7 @@ from cellcohort.datasets.images.descent import descent, mothers_among
 from cellcohort.datasets.images.faulty_cells import OVERLAP, FaultyCells, faulty_cells
 from cellcohort.datasets.images.focus import focus_slices
 from cellcohort.datasets.images.parquet_cache import cached_table
-from cellcohort.datasets.images.plates import Field, fields_of, stamp
+from cellcohort.datasets.images.plates import ABSENT, Field, fields_of, stamp
 from cellcohort.datasets.images.regions import Region
 from cellcohort.datasets.images.tracks import read_tracks
 from cellcohort.datasets.protocol import Remark
@@ -134,6 +134,13 @@ def make_index(
         of_each = list(pool.map(fields_of, experiments))
     if channels == "each":
         experiments, of_each = _one_channel_each(experiments, of_each)
+    elif lacking := [field for of_one in of_each for field in of_one if ABSENT in field.channels]:
+        one = lacking[0]
+        raise ValueError(
+            f"{several(len(lacking), 'position')} without a channel of {list(one.channel_names)}, such as {one.name} "
+            f"of {one.experiment}: leave their rows out of the cell index, or make each channel a sample of its own by "
+            "data.channels=each."
+        )
     fields = [field for of_one in of_each for field in of_one]
     sizes = region.sizes(fields)
     file = Path(cache) / f"index-{_fingerprint(experiments, fields, sizes)}.parquet"
@@ -174,7 +181,7 @@ def _one_channel_each(
 ) -> tuple[list[Experiment], list[list[Field]]]:
     """Return every channel of every experiment as an experiment by itself, with its fields."""
     parts = [
-        (experiment.with_channel(channel), [field.with_channel(number) for field in fields])
+        (one := experiment.with_channel(channel), [f.with_channel(number) for f in fields if one.uses(f.name)])
         for experiment, fields in zip(experiments, of_each, strict=True)
         for number, channel in enumerate(experiment.channels)
     ]

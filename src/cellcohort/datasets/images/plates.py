@@ -14,6 +14,7 @@ from cellcohort.datasets.images.collection import Experiment
 from cellcohort.messages import listed, several
 
 AXES = "tczyx"
+ABSENT = -1  # number of a channel that a position lacks
 MICROMETERS = {
     **dict.fromkeys(("micrometer", "micrometre", "micron", "um", "µm", "μm"), 1.0),
     **dict.fromkeys(("nanometer", "nanometre", "nm"), 1e-3),
@@ -42,7 +43,7 @@ class Field:
     dtype : str
         Type of a pixel, as numpy writes it.
     channels : tuple of int
-        The channels that make an input, in its order.
+        The channels that make an input, in its order; :data:`ABSENT` for one in which a cell index has no cell here.
     channel_names : tuple of str
     fills : bool
         Whether the store leaves out chunks that hold nothing but the fill value: ``write_empty_chunks: false``
@@ -204,7 +205,7 @@ def _field(experiment: Experiment, name: str, position: zarr.Group) -> Field:
         shape=tuple(size.get(axis, 1) for axis in AXES),
         chunks=tuple(chunk.get(axis, 1) for axis in AXES),
         dtype=array.dtype.str,
-        channels=_channels(experiment, metadata, size.get("c", 1), where),
+        channels=_channels(experiment, name, metadata, size.get("c", 1), where),
         channel_names=experiment.channels,
         fills=array.attrs.get("write_empty_chunks") is False and array.fill_value is not None,
         pixel_size=tuple(steps.get(axis, nan) for axis in "zyx"),
@@ -220,20 +221,26 @@ def _usable(axes: Sequence[str]) -> bool:
     return places == sorted(set(places)) and places[0] >= 0 and {"y", "x"} <= set(axes)
 
 
-def _channels(experiment: Experiment, metadata: Mapping[str, Any], n: int, where: str) -> tuple[int, ...]:
+def _channels(
+    experiment: Experiment, position: str, metadata: Mapping[str, Any], n: int, where: str
+) -> tuple[int, ...]:
     """Return the number of each channel of the collection; without names in the metadata, names are the numbers."""
     listed_ones = (metadata.get("omero") or {}).get("channels") or []
     labels = [str(channel.get("label", i)) for i, channel in enumerate(listed_ones[:n])]
     names = labels + [str(i) for i in range(len(labels), n)]
-    if unknown := [channel for channel in experiment.channels if channel not in names]:
+    needed = [channel for channel in experiment.channels if position in experiment.seen.get(channel, (position,))]
+    if unknown := [channel for channel in needed if channel not in names]:
         unnamed = "" if labels else " (numbers, since the plate has no `omero` metadata, which would name them)"
-        raise ValueError(f"{where} has no channel {listed(unknown)}; its channels are {', '.join(names)}{unnamed}.")
+        raise ValueError(
+            f"{where} has no channel {listed(unknown)}; its channels are {', '.join(names)}{unnamed}. Correct the "
+            "name, or list such positions in an entry of their own, by `include`, with the channels that they have."
+        )
     if twice := [channel for channel in experiment.channels if names.count(channel) > 1]:
         raise ValueError(
             f"{where} has several channels called {listed(twice)}; its channels are {', '.join(names)}. Give each a "
             "name of its own in the metadata of the image."
         )
-    return tuple(names.index(channel) for channel in experiment.channels)
+    return tuple(names.index(channel) if channel in names else ABSENT for channel in experiment.channels)
 
 
 def _transformed(
