@@ -193,7 +193,7 @@ def test_another_user_trains_with_read_only_code_and_data(quick: tuple[str, ...]
         place.chmod(0o755)
         os.chown(out, 65534, 65534)
         environment = {
-            **{"PATH": os.environ["PATH"], "HOME": str(out), "PYTHONPATH": str(place / "code/src")},
+            **{"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(place / "code/src")},
             **{"WANDB_MODE": "offline", "OMP_NUM_THREADS": "1"},
         }
 
