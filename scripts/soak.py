@@ -1,4 +1,4 @@
-"""Run a long training and a long sweep of a tiny model, and print how memory, open files and left-over folders grow.
+"""Run a long training and a long sweep of a tiny model, and print how memory, files, services and folders grow.
 
     uv run python scripts/soak.py                        # 20,000 steps on 2 ranks, and 100 jobs
     uv run python scripts/soak.py --steps 2000 --jobs 10
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from scipy.stats import theilslopes
 
 SCRIPTS = Path(__file__).parent
 EVERY = 1.0  # seconds from one look to the next
@@ -26,15 +27,19 @@ TINY = (
     *("data=demo", "data.founders=40", "batch_sampler.batch_size=32", "trainer.accelerator=cpu", "evaluation=none"),
     *("trainer.enable_progress_bar=false", "trainer.limit_val_batches=1", "model.hidden=16"),
 )
-MEASURED = {"resident": "MB", "open files": "", "threads": "", "temporary folders": ""}
+MEASURED = {
+    **{"resident": " MB", "of it of services of W&B": " MB", "services of W&B": ""},
+    **{"open files": "", "threads": "", "temporary folders": ""},
+}
 
 
 def looked_at(root: psutil.Process, temporary: Path) -> list[float]:
-    """Return resident memory in MB, open files, threads and temporary folders of a process and all that it started."""
-    totals = np.zeros(3)
+    """Return what is `MEASURED` of a process and all that it started."""
+    totals = np.zeros(5)
     for process in [root, *root.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
-            totals += process.memory_info().rss / 2**20, process.num_fds(), process.num_threads()
+            resident, of_wandb = process.memory_info().rss / 2**20, "wandb-core" in process.name()
+            totals += resident, of_wandb * resident, of_wandb, process.num_fds(), process.num_threads()
     return [*totals.tolist(), len(list(temporary.iterdir()))]
 
 
@@ -60,7 +65,8 @@ def followed(command: list[str], directory: Path) -> tuple[list[list[float]], fl
                 rows.append(looked_at(watched, temporary))
             time.sleep(EVERY)
     if process.returncode:
-        sys.exit(f"the command ended with {process.returncode}; see {directory / 'said.txt'}")
+        last = (directory / "said.txt").read_text()[-2000:]
+        sys.exit(f"the command ended with exit code {process.returncode}; the last of what it printed:\n{last}")
     print(f"  left in the folder for temporary files: {[path.name for path in temporary.iterdir()] or 'nothing'}")
     return rows, time.monotonic() - begun
 
@@ -71,9 +77,9 @@ def told(rows: list[list[float]], seconds: float, n: int, per: str) -> None:
     done = np.linspace(0.2 * n, n, len(part))
     unit = 1000 if per == "step" else 10
     for (name, of), column in zip(MEASURED.items(), part.T, strict=True):
-        slope = np.polyfit(done, column, 1)[0] * unit
+        slope = theilslopes(column, done).slope * unit  # of medians, which the end does not change
         first, last = np.median(column[: len(column) // 5 + 1]), np.median(column[-len(column) // 5 - 1 :])
-        print(f"  {name}: {first:.0f} to {last:.0f} {of}, {slope:+.2f} per {unit:,} {per}s")
+        print(f"  {name}: {first:.0f} to {last:.0f}{of}, {slope:+.2f} per {unit:,} {per}s")
     print(f"  {n:,} {per}s in {seconds:.0f} s, {len(rows)} looks", flush=True)
 
 
@@ -98,7 +104,7 @@ def main() -> None:
             place = Path(folder, "sweep")
             place.mkdir()
             length = ["trainer.max_epochs=1", "trainer.limit_train_batches=3"]
-            told(*followed([sys.executable, *typed, "-m", seeds, *length], place), options.jobs, "job")
+            told(*followed([sys.executable, *typed, *length, seeds, "-m"], place), options.jobs, "job")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import numpy as np
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 NO_SPACE_TEXT = re.compile(r"No space left|\d+ requested and \d+ written")  # of errors without a number, as numpy's
+NAMED = "the disk of"  # begins what is said of a full disk, before its directory
 
 
 @contextmanager
@@ -44,29 +45,50 @@ def whole(path: Path) -> Iterator[Path]:
     """
     beside = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield beside
-        for file in [beside, *beside.rglob("*")] if beside.is_dir() else [beside]:
-            _sync(file)
-        try:
-            beside.rename(path)
-        except OSError:
-            if not path.is_dir():
-                raise
-        _sync(path.parent)
-    except OSError as error:
-        if error.errno not in NO_SPACE and not NO_SPACE_TEXT.search(str(error)):
-            raise
-        raise OSError(
-            error.errno or errno.ENOSPC,
-            f"the disk of {path.parent.resolve()} is full: {path.name} was not written. Files that were there before "
-            "are unchanged. Make room and start the same command again",
-        ) from error
+        with full_disk_named(path.parent, f"{path.name} was not written."):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield beside
+            for file in [beside, *beside.rglob("*")] if beside.is_dir() else [beside]:
+                _sync(file)
+            try:
+                beside.rename(path)
+            except OSError:
+                if not path.is_dir():
+                    raise
+            _sync(path.parent)
     finally:
         if beside.is_dir():
             shutil.rmtree(beside)
         else:
             beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def full_disk_named(directory: Path, lost: str) -> Iterator[None]:
+    """Name the directory that is written to where the system says only that a disk is full.
+
+    Parameters
+    ----------
+    directory : pathlib.Path
+    lost : str
+        What is not there now, as a sentence.
+
+    Raises
+    ------
+    OSError
+        The disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in NO_SPACE or NO_SPACE_TEXT.search(str(error))
+        if not full or NAMED in str(error):
+            raise
+        raise OSError(
+            error.errno or errno.ENOSPC,
+            f"{NAMED} {directory.resolve()} is full: {lost} Files that were there before are unchanged. Make room and "
+            "start the same command again",
+        ) from error
 
 
 def _sync(path: Path) -> None:

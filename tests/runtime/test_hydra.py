@@ -402,6 +402,26 @@ def test_a_full_disk_is_told_in_one_sentence_whatever_it_led_to() -> None:
     assert of(OSError(errno.EIO, said)) is None and of(OSError(errno.ENOSPC, "No space left on device")) is None
 
 
+@pytest.mark.parametrize(
+    ("method", "lost"), [("_begin", "the run was not begun"), ("loggers", "the run could not go on")]
+)
+def test_a_disk_that_is_full_during_a_run_is_named_with_its_directory(
+    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    method: str, lost: str,
+) -> None:  # fmt: skip
+    """Whatever wrote, since libraries write too."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Run, method, full)
+    with pytest.raises(SystemExit) as stop:
+        train("hydra.run.dir=run")
+    said = capsys.readouterr().err
+    assert stop.value.code == 1 and "Traceback" not in said
+    assert f"error: the disk of {tmp_path / 'run'} is full: {lost}. Files that were there" in said
+
+
 def test_arguments_of_lightning_and_existing_keys_can_be_added(shell: Shell) -> None:
     shell("+trainer.accumulate_grad_batches=2", "sampler=temporal", "++sampler.temporal.window_hours=3")
 

@@ -32,7 +32,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from cellcohort.files import NO_SPACE
+from cellcohort.files import NAMED, NO_SPACE
 from cellcohort.runtime import signals
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.stored_config import AXES_OF_0_1
@@ -198,9 +198,9 @@ def explain(error: Exception, config_dir: Path) -> str | None:
 
 
 def _full_disk(error: BaseException | None) -> str:
-    """Return what `files.whole` told of a full disk, be it the cause of other errors; empty where there was none."""
+    """Return what was told of a full disk, be it the cause of other errors; empty where there was none."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_SPACE and "the disk of" in str(error.strerror):
+        if isinstance(error, OSError) and error.errno in NO_SPACE and NAMED in str(error.strerror):
             return str(error.strerror)
         error = error.__cause__ or error.__context__
     return ""

@@ -23,7 +23,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from cellcohort.files import fingerprint
+from cellcohort.files import fingerprint, full_disk_named, whole
 from cellcohort.runtime import signals
 from cellcohort.runtime.cli import refuse_unread
 from cellcohort.runtime.compilation import told
@@ -193,7 +193,8 @@ class Run:
             stack.enter_context(signals.stoppable(forget=False))  # a worker of a sweep has no handlers yet
             if self.rank == 0 and "batch_sampler" in self._config:
                 stack.enter_context(told())
-            resume = Launch.here().agree(self._begin)
+            with full_disk_named(self.directory, "the run was not begun."):
+                resume = Launch.here().agree(self._begin)
             Launch.here().renew_store()
             if resume:
                 self._config.resume = resume
@@ -293,15 +294,20 @@ class Run:
                 error.add_note(f"traceback: {kept}")
             except OSError as worse:  # a full disk, which may be the error itself
                 error.add_note(f"The traceback was not kept: {worse.strerror}. HYDRA_FULL_ERROR=1 prints it.")
+            if isinstance(error, OSError):
+                with full_disk_named(self.directory, "the run could not go on."):
+                    raise error
         elif self.rank == 0:
-            (self.directory / FINISHED).write_text(self._digest, encoding="utf-8")
+            with whole(self.directory / FINISHED) as file:
+                file.write_text(self._digest, encoding="utf-8")
             print(f"run: {self.directory}", flush=True)
 
     def _leave(self, stopped: signals.Stopped) -> None:
         """Tell how to go on after a signal; a worker of a sweep, whose process lives on, ends its job with an error."""
         stopped.how_to_go_on = how_to_go_on(self.directory)
         if self.rank == 0:
-            (self.directory / STOPPED).write_text(stopped.how_to_go_on, encoding="utf-8")
+            with whole(self.directory / STOPPED) as file:
+                file.write_text(stopped.how_to_go_on, encoding="utf-8")
         if not signals.handled():
             raise RuntimeError(f"{stopped}. {stopped.how_to_go_on}") from None
 
