@@ -111,7 +111,9 @@ class StoredPatches:
         if cells.hours is None:
             raise ValueError(f"pair_by={pair_by!r} needs times; name data.columns.hours, or set data.pair_by=null.")
         later = Pairs(cells.column(pair_by).codes, cells.hours, self.tau_hours, self.seed, how)
-        return StoredCells(store, cells, whole, views, later)
+        stored = StoredCells(store, cells, whole, views, later)
+        stored.later_hours = self.tau_hours
+        return stored
 
 
 def load_patches(path: str | Path | None = None, columns: Mapping[str, Any] = COLUMNS, **options: Any) -> StoredCells:

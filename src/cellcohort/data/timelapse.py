@@ -130,6 +130,7 @@ class PatchOptions:
         some = cells if len(rows) == len(cells) else cells.take(rows)
         labelled = LabelledCells(some, Patches.whole, remarks=index.remarks)
         labelled.positive_columns = columns
+        labelled.later_hours = self.tau_hours if positive == "lineage" else None
         return labelled
 
     def _patches_of(self, experiments: Sequence[Experiment], cache: str | Path, pairs: PairRule | None) -> Patches:

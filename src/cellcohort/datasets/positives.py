@@ -244,4 +244,6 @@ def anchor_cells(
     if positive == "view":
         return LabelledCells(cells, whole)
     rows = anchors(*rising_clock(cells, tau_hours), tau_hours, positive)
-    return LabelledCells(cells if len(rows) == len(cells) else cells.take(rows), whole)
+    labelled = LabelledCells(cells if len(rows) == len(cells) else cells.take(rows), whole)
+    labelled.later_hours = tau_hours
+    return labelled

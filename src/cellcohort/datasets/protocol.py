@@ -42,11 +42,14 @@ class Paired:
         Cells without a partner that the split left out.
     positive_columns : sequence of str
         Without a rule, the columns in which a positive has the labels of its anchor, if it is chosen so.
+    later_hours : (float, float) or None
+        Least and greatest time from a cell to its positive, where that is a later cell of its track; else None.
     """
 
     pair_rule: PairRule | None = None
     n_left_out: int = 0
     positive_columns: Sequence[str] = ()
+    later_hours: Sequence[float] | None = None
     _partners: Partners | None = None
 
     @property

@@ -30,6 +30,7 @@ from cellcohort.preview.checks.positives import (
 )
 from cellcohort.preview.checks.remarks import remarks
 from cellcohort.preview.checks.row_reads import costly, row_lines
+from cellcohort.preview.checks.tracks import gaps, tracks_of_conditions
 from cellcohort.preview.describe import asked_lines, has_axis, table_line
 from cellcohort.preview.survey import Survey
 from cellcohort.preview.tables import WIDTH, tables
@@ -40,7 +41,7 @@ from cellcohort.sampling.protocol import Sampler, in_chunks
 
 # the more it changes about a training, the earlier
 CHECKS: tuple[Callable[[Survey], Iterator[Finding]], ...] = (
-    *(remarks, confounded, idle_axes, copies, costly, wasteful),
+    *(remarks, confounded, idle_axes, copies, tracks_of_conditions, gaps, costly, wasteful),
     *(positives_elsewhere, without_partners, negatives_that_are_pairs),
     *(shortfalls, time_windows, drift),
     *(repeats, same_tracks, absent_conditions, low_coverage, overdrawn, ranks),
