@@ -6,9 +6,12 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from cellcohort.runtime.outcomes import Checked, NotStartedError, Outcomes, cause_of
+from cellcohort.runtime.cli import explain
+from cellcohort.runtime.outcomes import Checked, NotStartedError, Outcomes, cause_of, said
 
 
 def refused(directory: Path, ended: list[tuple[str, str]], job: str) -> str:
@@ -58,3 +61,19 @@ def test_causes_of_two_jobs_are_equal_but_for_their_names(tmp_path: Path) -> Non
 def test_what_a_job_runs_can_be_sent_to_another_process() -> None:
     sent = cloudpickle.loads(cloudpickle.dumps((Checked(DictConfig), NotStartedError("all failed"))))
     assert isinstance(sent[0], Checked) and str(sent[1]) == "all failed"
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_error_that_hydra_wrapped_is_told_as_it_is(lost: bool) -> None:
+    target = {"_target_": "cellcohort.datasets.split.split", "dataset": None, "fraction": 2, "by": "it's"}
+    with pytest.raises(InstantiationException, match="full_key: split") as caught:
+        instantiate({"split": target})
+    error = InstantiationException(str(caught.value)) if lost else caught.value  # as another process hands it on
+    assert said(error) == "ValueError: fraction=2 must be above 0 and below 1."
+    assert explain(error, Path()) == "error: fraction=2 must be above 0 and below 1."
+
+
+def test_an_error_of_a_library_keeps_the_target_that_hydra_names() -> None:
+    with pytest.raises(InstantiationException) as caught:
+        instantiate({"_target_": "json.loads", "s": "{"})
+    assert "json.loads" in said(caught.value) and "json.loads" in str(explain(caught.value, Path()))

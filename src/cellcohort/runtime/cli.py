@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -38,6 +39,10 @@ from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.stored_config import AXES_OF_0_1
 
 _PACKAGE = Path(__file__).parents[1]
+_WRAPPED = re.compile(
+    r"Error in [^\n]*'?cellcohort\.[^\n]*\n(?P<kind>ValueError|FileNotFoundError)\((?P<text>.*)\)(\nfull_key: .*)?",
+    re.DOTALL,
+)  # what Hydra makes of an error of a target of this package
 FULL_ERROR, OURS = "HYDRA_FULL_ERROR", "CELLCOHORT_EXPLAINS_ERRORS"
 
 
@@ -179,9 +184,10 @@ def explain(error: Exception, config_dir: Path) -> str | None:
     if full := _full_disk(error):
         return f"error: {full}"
     if isinstance(error, InstantiationException):
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
+        cause = bare(error)
+        if cause is not error:
+            return f"error: {cause}"
+        cause = _root(error)
         return str(error) if str(cause) in str(error) else f"{error}\n{type(cause).__name__}: {cause}"
     if isinstance(error, ConfigCompositionException):
         return _not_in_config(error, config_dir) or f"{error}\n{error.__cause__ or ''}".rstrip()
@@ -206,9 +212,38 @@ def _full_disk(error: BaseException | None) -> str:
     return ""
 
 
-def _is_ours(error: Exception) -> bool:
+def bare(error: BaseException) -> BaseException:
+    """Return the error of this package that Hydra wrapped in another, with its target and key; others as they are.
+
+    Where a process handed the error on and the cause was lost, it is read from the text.
+    """
+    if not isinstance(error, InstantiationException):
+        return error
+    cause = _root(error)
+    if isinstance(cause, ValueError | FileNotFoundError) and _is_ours(cause):
+        return cause
+    wrapped = _WRAPPED.fullmatch(str(error)) if cause is error else None
+    if wrapped is None:
+        return error
+    try:
+        text = ast.literal_eval(wrapped["text"])
+    except (SyntaxError, ValueError):
+        return error
+    return {"ValueError": ValueError, "FileNotFoundError": FileNotFoundError}[wrapped["kind"]](text)
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _is_ours(error: BaseException) -> bool:
     """Whether a line of this package or of a script raised it, not one of a library that they call."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if not frames:
+        return False
+    frame, _ = frames[-1]
     return str(frame.f_globals["__name__"]).split(".")[0] in ("cellcohort", "__main__")
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from cellcohort.runtime.cli import bare
+
 ENOUGH = 2  # jobs in a row that failed for one cause
 
 
@@ -126,7 +128,8 @@ def typed(overrides: Sequence[str]) -> list[str]:
 
 
 def said(error: BaseException) -> str:
-    """Return the kind and the text of an error, in one line."""
+    """Return the kind and the text of an error, in one line; of one of this package without what Hydra adds."""
+    error = bare(error)
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
