@@ -20,6 +20,7 @@ from cellcohort.sampling import (
     TrackCapped,
 )
 from cellcohort.sampling.axes.base import Axis
+from cellcohort.sampling.schedule import Schedule
 from tables import table
 
 CELLS = CellTable.from_frame(table({(f"e{e}", f"c{c}"): 240 for e in range(4) for c in range(2)}), track="track")
@@ -110,8 +111,12 @@ def test_the_preview_does_not_advise_to_cover_what_cannot_be_covered(options: di
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [
-        ({"x.leaky": [0.1]}, r"changes x\.leaky, but there is no axis 'x'; there are: e, c, t"),
-        ({"e.leaking": [0.1]}, r"ExperimentAware has no option leaking; there are: leaky, weights"),
+        ({"x.leaky": [0.1]}, r"changes x\.leaky, but there is no axis 'x'\. There are: e, c, t"),
+        (
+            {"e.leaking": [0.1]},
+            r"ExperimentAware has no option leaking\. Did you mean 'leaky'\? There are: leaky, weights",
+        ),
+        ({"e.experiments": {"from": 1.5, "to": 2, "epochs": 2}}, r"experiments must be an integer >= 1, got 1\.5"),
         ({"e.leaky": [0.1, 2]}, r"leaky must be a number in \[0, 1\).*got 2"),
         ({"e.leaky": 0.1}, r"schedule of e\.leaky must be a list of values, one per epoch, .*; got 0\.1"),
         ({"e.leaky": {"from": 0, "to": 1}}, r"schedule of e\.leaky must be a list"),
@@ -130,6 +135,15 @@ def test_the_preview_does_not_advise_to_cover_what_cannot_be_covered(options: di
 def test_what_cannot_change_is_refused(schedule: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make(schedule)
+
+
+def test_a_line_over_an_integer_option_is_rounded() -> None:
+    for ends in ({"from": 1, "to": 4}, {"from": 1.0, "to": 4.0}):
+        schedule = Schedule(
+            {"e.experiments": {**ends, "epochs": 3}, "e.leaky": {"from": 0, "to": 0.5, "epochs": 2}}, AXES
+        )
+        assert schedule.values == {"e.experiments": (1, 2, 4), "e.leaky": (0.0, 0.5)}
+        assert all(type(value) is int for value in schedule.values["e.experiments"])
 
 
 def test_too_few_cells_in_an_epoch_between_are_refused_at_once() -> None:

@@ -181,13 +181,14 @@ class Tracks(Windows):
         if not roles.features or not has_columns(
             self.path, {*roles.columns(), *roles.features}, self._numbers(roles)
         ):  # fmt: skip
-            self.check()
+            self._features(roles, *self._read(roles))
 
     def check(self) -> None:
         """Read the features, and refuse those that :meth:`dataset` refuses."""
+        roles = Roles.of(self.columns)
+        read = self._read(roles)
         try:
-            roles = Roles.of(self.columns)
-            self._features(roles, *self._read(roles))
+            self._features(roles, *read)
         except ValueError as error:
             error.add_note("To see what a sampler does to labels alone, use data=table.")
             raise

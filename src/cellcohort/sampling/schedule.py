@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cellcohort.cells import CellTable
-from cellcohort.messages import listed, whole_number
+from cellcohort.messages import listed, meant, whole_number
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.drawing.row_picker import RowPicker
@@ -25,7 +26,8 @@ class Schedule:
     ----------
     given : dict of str to (sequence or dict)
         For each knob, ``<axis>.<knob>`` or ``sampler.<axis>.<knob>``, its value in epoch 0, 1, 2, ..., of which the
-        last one stays; or ``{"from": a, "to": b, "epochs": n}``, evenly from a in epoch 0 to b in epoch n - 1.
+        last one stays; or ``{"from": a, "to": b, "epochs": n}``, evenly from a in epoch 0 to b in epoch n - 1, rounded
+        where the knob is an integer.
     axes : dict of str to Axis
         The axes that have the knobs.
 
@@ -49,15 +51,15 @@ class Schedule:
             name = key.removeprefix("sampler.")
             if name in self.values:
                 raise ValueError(f"schedule gives {name} twice, as {name} and sampler.{name}; leave one of them out.")
-            self.values[name] = _values(key, value)
-        self.n_epochs = max((len(values) for values in self.values.values()), default=1)
-        for key in self.values:
-            axis, _, knob = key.rpartition(".")
+            axis, _, knob = name.rpartition(".")
             if axis not in axes:
-                there = listed(axes) or "none"
-                raise ValueError(f"schedule changes {key}, but there is no axis {axis!r}; there are: {there}.")
+                there = f"{meant([axis], list(axes))}There are: {listed(axes) or 'none'}."
+                raise ValueError(f"schedule changes {name}, but there is no axis {axis!r}. {there}")
             if knob == "column":
-                raise ValueError(f"schedule changes {key}, but an axis has one column in all epochs; leave it out.")
+                raise ValueError(f"schedule changes {name}, but an axis has one column in all epochs; leave it out.")
+            option = signature(type(axes[axis])).parameters.get(knob)
+            self.values[name] = _values(key, value, whole=option is not None and option.annotation in ("int", int))
+        self.n_epochs = max((len(values) for values in self.values.values()), default=1)
         for epoch in range(self.n_epochs):
             self.axes(epoch)
 
@@ -143,12 +145,14 @@ class ScheduledPicker:
         return picker
 
 
-def _values(key: str, given: Any) -> tuple[Any, ...]:
+def _values(key: str, given: Any, whole: bool) -> tuple[Any, ...]:
     if isinstance(given, Mapping) and set(given) == {"from", "to", "epochs"}:
         n = whole_number(f"epochs of schedule {key}", given["epochs"], 2)
         ends = given["from"], given["to"]
         if not all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in ends):
             raise ValueError(f"schedule goes from {ends[0]!r} to {ends[1]!r} in {key}; both must be numbers.")
+        if whole and all(float(end).is_integer() for end in ends):
+            return tuple(int(value) for value in np.linspace(*ends, n).round())
         return tuple(float(value) for value in np.linspace(*ends, n).round(12))
     if isinstance(given, Sequence) and not isinstance(given, str) and len(given):
         return tuple(given)

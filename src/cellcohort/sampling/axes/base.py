@@ -61,7 +61,8 @@ class Axis(ABC):
         names, own = list(signature(type(self)).parameters), vars(self)
         unknown = [name for name in knobs if name not in names]
         if unknown:
-            raise ValueError(f"{type(self).__name__} has no option {listed(unknown)}; there are: {listed(names)}.")
+            there = f"{meant(unknown, names)}There are: {listed(names)}."
+            raise ValueError(f"{type(self).__name__} has no option {listed(unknown)}. {there}")
         return type(self)(**{name: own[name] if name in own else own[f"_{name}"] for name in names} | knobs)
 
     def __repr__(self) -> str:
