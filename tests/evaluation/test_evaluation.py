@@ -207,6 +207,16 @@ def test_cells_without_a_condition_are_no_condition() -> None:
     assert not whole.cells.unlabelled("condition").any()
 
 
+@pytest.mark.parametrize("each", [1, 2])
+def test_conditions_of_a_cell_or_two_are_left_out_with_a_reason(each: int) -> None:
+    condition, experiment = np.arange(60) // each, np.arange(60) % 3
+    cells = CellTable.from_frame(pd.DataFrame({"experiment": experiment, "condition": condition}), hours=None)
+    held = Held(cells.with_column("well", np.arange(60)), experiment > 0, "well")
+    scores = condition_scores(noise(60), held)
+    assert np.isnan(value(scores, "condition_probe_within")) and "needs" in note(scores, "condition_probe_within")
+    assert ("needs" in note(scores, "condition_probe_across")) == (each == 1)
+
+
 def test_a_note_lists_three_of_many() -> None:
     assert noted("a", left_out=[*"bcdefg"]) == "a; left out: b, c, d, e, f, g"
     assert noted("a", left_out=[str(i) for i in range(120)]) == "a; left out: 0, 1, 2 and 117 more"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -63,7 +64,8 @@ def linear(
         Groups of near-copies; they do not change a linear fit much, and all cells are used.
     """
     probe = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=2000, tol=1e-3))
-    return probe.fit(inputs, labels).predict(others)
+    with _few_cells_of_each_class():
+        return probe.fit(inputs, labels).predict(others)
 
 
 def nearest(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, copies: np.ndarray | None = None) -> np.ndarray:
@@ -377,11 +379,22 @@ def _alone(held: Held, rows: np.ndarray | slice = slice(None)) -> str:
 
 
 def _folds(rows: np.ndarray, codes: np.ndarray, group: np.ndarray) -> Folds:
-    """At most five folds of `rows` with like shares of `codes`, none of which cuts a group; none of one group only."""
-    n = min(5, len(np.unique(group[rows])))
+    """At most five folds of `rows` with like shares of `codes`, none of which cuts a group.
+
+    There are none of one group only, and none where no two cells have one code.
+    """
+    n = min(5, len(np.unique(group[rows])), np.unique(codes[rows], return_counts=True)[1].max(initial=0))
     if n < 2:
         return []
-    with warnings.catch_warnings():  # of classes with fewer cells than there are folds: they are named in the note
-        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+    with _few_cells_of_each_class():
         folds = StratifiedGroupKFold(n).split(rows, codes[rows], group[rows])
         return [(rows[fit], rows[rest]) for fit, rest in folds]
+
+
+@contextmanager
+def _few_cells_of_each_class() -> Iterator[None]:
+    """Silence what scikit-learn says of classes with few cells: notes give chance, and what was left out."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        warnings.filterwarnings("ignore", "The number of unique classes is greater than", UserWarning)
+        yield
