@@ -223,6 +223,17 @@ def test_without_copies_no_cell_is_left_out() -> None:
     assert sum(len(part.cells) for part in parts) == 60
 
 
+def test_equal_rows_of_few_values_are_no_copies_in_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = cells(300)
+    made = made[:, :2].copy()
+    made.X = np.random.default_rng(0).integers(0, 4, (300, 2)).astype(np.float32)
+    made.obs["experiment"] = "one"
+    store = prepare(AnnDataFiles(write(made, tmp_path / "a.h5ad")), tmp_path / "out.zarr", **SMALL)
+    assert "copy_group" not in store.obs() and store.manifest["copies"] == ""
+    said = capsys.readouterr().out
+    assert "values are taken for chance" in said and "All cells have the same experiment, 'one': is it the" in said
+
+
 def test_copies_are_counted_in_preparation_and_preview(doubled: Path) -> None:
     store = load_anndata(doubled).store
     groups = store.obs()["copy_group"]

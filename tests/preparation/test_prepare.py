@@ -12,6 +12,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +33,7 @@ from cellcohort.datasets.stored.store import Store
 from cellcohort.preparation import cluster as preparation_workers
 from cellcohort.preparation import job as plans
 from cellcohort.preparation import prepare, stored_order
+from cellcohort.preparation.pipeline import _lost_workers
 from cellcohort.sources.anndata import AnnDataFiles
 from cellcohort.sources.planted import Planted
 from cellcohort.sources.timelapse import Patches
@@ -326,9 +329,39 @@ def test_one_stratum_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.splitlines()[0].endswith("in 1 stratum")
 
 
+@contextmanager
+def local_cluster(**options: Any) -> Iterator[LocalCluster]:
+    """Return a cluster whose end is not waited for longer than a minute."""
+    cluster = LocalCluster(**options, dashboard_address="127.0.0.1:0")
+    try:
+        yield cluster
+    finally:
+        with suppress(TimeoutError):
+            cluster.close(timeout=60)
+
+
+def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answers: list[Any] = [TimeoutError(), SimpleNamespace(done={1}, not_done={2}), TimeoutError()]
+
+    def wait(futures: list[int], timeout: float, return_when: str) -> Any:
+        assert timeout == preparation_workers.WAIT_SECONDS and return_when == "FIRST_COMPLETED" and 2 in futures
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(preparation_workers, "wait", wait)
+    client: Any = SimpleNamespace(nthreads=lambda: {"tcp://a": 1} if answers else {})
+    finished = preparation_workers.as_they_finish(client, [1, 2])  # type: ignore[list-item]
+    assert next(finished) == 1, "workers that are busy are waited for"
+    said = r"lost \(no worker is left, and nothing was finished for 30 seconds\)\. .*kept in .*start workers"
+    with pytest.raises(RuntimeError, match=said), _lost_workers(tmp_path):
+        next(finished)
+
+
 def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
-    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
+    with local_cluster(n_workers=1, threads_per_worker=1, processes=True, death_timeout=60) as cluster:
         store = prepare(source, tmp_path / "out.zarr", **SMALL, cluster=cluster.scheduler_address)
     (tmp_path / "here").mkdir()
     assert np.array_equal(store.read(0, 700), prepared(tmp_path / "here").read(0, 700))
@@ -337,7 +370,7 @@ def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:
 def test_a_cluster_that_cannot_work_is_told_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = AnnDataFiles(write(cells(60), tmp_path / "cells.h5ad"))
     monkeypatch.setattr(preparation_workers, "WAIT_SECONDS", 1)
-    with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+    with local_cluster(n_workers=0, processes=False) as cluster:
         address = cluster.scheduler_address
         said = rf"cluster={address}: the Dask scheduler there has 0 workers; 1 was waited for, for 1 seconds\. Start"
         with pytest.raises(ValueError, match=said):

@@ -86,7 +86,7 @@ def with_copies(cells: CellTable, values: np.ndarray, track: str | None = None) 
     if COPIES in cells.column_names:
         raise ValueError(f"the table has a column {COPIES!r}, which is needed for cells of the same values; rename it.")
     unit = np.arange(len(cells)) if track is None else cells.column(track).codes.astype(np.int64)
-    chance = _chance_of_equal(values)
+    chance = _chance_of_equal(values, len(values))
     found = digests(values)
     if not _is_rare(chance, len(cells)):
         if track is None:
@@ -107,12 +107,27 @@ def _is_rare(chance: float, n: int) -> bool:
     return n * (n - 1) / 2 * chance < 1
 
 
-def _chance_of_equal(values: np.ndarray) -> float:
-    """Return the chance that two rows are equal, if each feature takes its values independently of the others."""
+def equal_by_chance(some: np.ndarray, n: int) -> bool:
+    """Whether chance makes equal rows among n, as in a table of one or two features with few different values.
+
+    Parameters
+    ----------
+    some : numpy.ndarray of float, shape (n_some, ...)
+        A sample of the rows.
+    n : int
+    """
+    return not _is_rare(_chance_of_equal(some.reshape(len(some), -1), n), n)
+
+
+def _chance_of_equal(values: np.ndarray, every: int) -> float:
+    """Return the chance that two rows are equal, if each feature takes its values independently of the others.
+
+    Features are looked at until it is rare among so many rows.
+    """
     n = len(values)
     chance = 1.0
     for column in values.T:
-        if n < 2 or _is_rare(chance, n):
+        if n < 2 or _is_rare(chance, every):
             break
         counts = np.unique(column, return_counts=True)[1]
         chance *= float((counts * (counts - 1.0)).sum() / (n * (n - 1.0)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from dask.distributed import Client, LocalCluster
+from dask.distributed import Client, Future, LocalCluster, wait
 
-WAIT_SECONDS = 30  # for a scheduler to answer, and then for a first worker of it
+WAIT_SECONDS = 30  # for a scheduler to answer, for a first worker of it, and for workers that were lost to come back
 
 
 @contextmanager
@@ -27,8 +27,33 @@ def workers(address: str | None, threads: int) -> Iterator[Client]:
         return
     options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": threads, "processes": False}
     options["silence_logs"] = logging.CRITICAL  # an error of a worker is raised here, and need not be told twice
-    with LocalCluster(**options, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
-        yield client
+    cluster = LocalCluster(**options, dashboard_address="127.0.0.1:0")
+    try:
+        with Client(cluster, timeout=WAIT_SECONDS) as client:
+            yield client
+    finally:
+        with suppress(TimeoutError):  # by itself it waits for ever
+            cluster.close(timeout=WAIT_SECONDS)
+
+
+def as_they_finish(client: Client, futures: Sequence[Future]) -> Iterator[Future]:
+    """Yield futures as they finish; a wait in which no worker is left ends with an error.
+
+    Raises
+    ------
+    TimeoutError
+        Nothing was finished for 30 seconds, and the cluster has no workers.
+    """
+    pending = set(futures)
+    while pending:
+        try:
+            found = wait(list(pending), timeout=WAIT_SECONDS, return_when="FIRST_COMPLETED")
+        except TimeoutError:
+            if not client.nthreads():
+                raise TimeoutError(f"no worker is left, and nothing was finished for {WAIT_SECONDS} seconds") from None
+            continue
+        pending = set(found.not_done)
+        yield from found.done
 
 
 def _connected(address: str) -> Client:

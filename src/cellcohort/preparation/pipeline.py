@@ -13,15 +13,16 @@ import numpy as np
 import pandas as pd
 import zarr
 from annbatch.io import V1_ENCODING
-from dask.distributed import CancelledError, Client, KilledWorker, as_completed
+from dask.distributed import CancelledError, Client, KilledWorker
+from scipy import sparse
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-from cellcohort.datasets.copies import COPIES, copy_groups, described
+from cellcohort.datasets.copies import COPIES, copy_groups, described, equal_by_chance
 from cellcohort.datasets.stored.store import MANIFEST, Store
 from cellcohort.files import fingerprint, locked, whole
 from cellcohort.messages import changes, several, whole_number
 from cellcohort.missing_values import Missing
-from cellcohort.preparation.cluster import workers
+from cellcohort.preparation.cluster import as_they_finish, workers
 from cellcohort.preparation.columns import storable
 from cellcohort.preparation.job import Plan, sized
 from cellcohort.preparation.order import stored_order
@@ -30,6 +31,7 @@ from cellcohort.sources import Source
 
 FOUND = ("files", "labels", "columns", "copies")  # what is not chosen, but found, of a manifest
 MOST_SHOWN = 40  # strata whose sizes are printed
+RUNS, SAMPLED = 5, 200  # of rows that are looked at for values that many cells share
 
 
 def prepare(
@@ -105,6 +107,7 @@ def prepare(
     print(f"{several(len(order), 'cell')} of shape {source.shape} in {strata}", *map(_stratum, shown), sep="\n")
     if len(shown) < len(sizes):
         print(f"            and {len(sizes) - len(shown):,} more")
+    notes += _of_one_label(source.obs, group_by)
     print(*notes, sep="\n", end="\n" if notes else "")
     about = {
         **{"group_by": list(group_by), "together": together, "seed": seed, "chunk_rows": chunk_rows},
@@ -130,6 +133,20 @@ def prepare(
         _finish(plan, out, {**about, "columns": columns, "copies": copies})
         shutil.rmtree(plan.folder)
     return Store(out)
+
+
+def _sample(source: Source, rows: int) -> np.ndarray:
+    """Read some rows, spread evenly."""
+    starts = np.unique(np.linspace(0, max(rows - SAMPLED, 0), RUNS).astype(int))
+    parts = [source.read(int(start), min(int(start) + SAMPLED, rows)) for start in starts]
+    return np.concatenate([part.toarray() if sparse.issparse(part) else part for part in parts])
+
+
+def _of_one_label(obs: pd.DataFrame, names: Sequence[str]) -> Iterator[str]:
+    """Say which columns have one label, so that no sampler can do anything with them."""
+    for name in dict.fromkeys(names):
+        if name in obs and len(obs) and obs[name].nunique(dropna=False) == 1:
+            yield f"All cells have the same {name}, {str(obs[name].iloc[0])!r}: is it the column that is meant?"
 
 
 def _stratum(item: tuple[str, int]) -> str:
@@ -195,7 +212,14 @@ def _work(
     ]
     _wait(client, cuts, "reading")
     groups = copy_groups(plan.digests()[order])
-    if copies := described(groups, sizes):
+    copies = described(groups, sizes)
+    if copies and equal_by_chance(_sample(source, plan.rows), plan.rows):
+        copies = ""
+        print(
+            "Cells of the same values are taken for chance and not for copies: the source has few features with few "
+            "different values."
+        )
+    if copies:
         print(copies)
         obs = obs.assign(**{COPIES: groups[np.argsort(order)]})
     gathers = []
@@ -211,9 +235,10 @@ def _lost_workers(folder: Path) -> Iterator[None]:
     """Tell how to go on where no worker is left that could go on by itself."""
     try:
         yield
-    except (CancelledError, KilledWorker) as error:
+    except (CancelledError, KilledWorker, TimeoutError) as error:
+        why = str(error) if isinstance(error, TimeoutError) and str(error) else type(error).__name__
         raise RuntimeError(
-            f"the workers of the cluster were lost ({type(error).__name__}). What they finished is kept in {folder}: "
+            f"the workers of the cluster were lost ({why}). What they finished is kept in {folder}: "
             "start workers, and the same command again, which goes on from there. If memory was short, use fewer "
             "threads for each worker, or a smaller prepare.dataset_rows."
         ) from error
@@ -222,7 +247,7 @@ def _lost_workers(folder: Path) -> Iterator[None]:
 def _wait(client: Client, futures: list[Any], what: str) -> None:
     """Wait for all, and raise the first error as it was."""
     try:
-        for future in tqdm(as_completed(futures), total=len(futures), desc=what, disable=None):
+        for future in tqdm(as_they_finish(client, futures), total=len(futures), desc=what, disable=None):
             future.result()
     except BaseException:
         client.cancel(futures)
