@@ -74,7 +74,8 @@ def _gaps(cells: CellTable, tau: tuple[float, float]) -> tuple[int, int, int, fl
     same = track[1:] == track[:-1]
     step = np.diff(time)
     experiment = cells.column("experiment").codes[order] if cells.has("experiment") else np.zeros(len(cells), np.int8)
-    usual = pd.Series(step[same]).groupby(experiment[1:][same]).median()
+    later = same & (step > 0)  # several rows of one time are views of several channels
+    usual = pd.Series(step[later]).groupby(experiment[1:][later]).median()
     interval = usual.reindex(experiment).to_numpy()
     wide = same & (step > LONGER * interval[1:])
     if not wide.any():
