@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 import warnings
@@ -207,3 +208,22 @@ def test_the_recipe_reads_the_fields_of_jump() -> None:
     wells = frame[["Metadata_Batch", "Metadata_Plate", "Metadata_Well"]].drop_duplicates()
     assert len(data.cells.column("well").present()) == len(wells)
     assert (data.partners.counts(np.arange(1800)) > 100).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["1.5", "1.#INF", "2", "3"], r"'Odd' \('1\.#INF' in 1 row\)"),
+        (["1", "1.0", "2", "3"], r"'Odd' \(numbers that are written in several ways"),
+        ([""] * 4, r"'Odd' \(no value in any row\)"),
+        (["f1.tif", "f2.tif", "f3.tif", "4"], ""),
+    ],
+)
+def test_a_column_of_numbers_that_is_no_feature_is_told(tmp_path: Path, values: list[str], said: str) -> None:
+    frame = profiles().iloc[:4].assign(Odd=values)
+    frame.to_csv(tmp_path / "profiles.csv", index=False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert list(Profiles(tmp_path / "profiles.csv").dataset().names) == FEATURES
+    assert len(told) == bool(said)
+    assert not said or re.search(rf"^1 column that may hold numbers .*{said}\. Correct", str(told[0].message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import has_columns, read_table
 from cellcohort.datasets.tables.rows import cells_of_rows
 from cellcohort.labels import by_label
-from cellcohort.messages import listed, meant
+from cellcohort.messages import listed, meant, several
 from cellcohort.missing_values import Missing
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "Profiles"]
 
+_NUMBERS = 0.5  # share of the values of a column that are numbers, from which other text is taken for a fault
 NO_FEATURES = ("Metadata_", "Unnamed: ")  # begin the names of labels, as pycytominer has them, and of a pandas index
 COLUMNS: Mapping[str, Any] = MappingProxyType(
     {"experiment": "Metadata_Plate", "condition": "Metadata_Compound", "well": None, "hours": None, "features": None}
@@ -159,6 +161,8 @@ def _features(table: pd.DataFrame, mapped: Sequence[str], given: Sequence[str]) 
     numbers = [str(name) for name in table.select_dtypes("number") if name not in mapped]
     index = (*table.attrs.get("index", ()), "")  # that of a text file has no name
     names = list(given) or [name for name in numbers if name not in index and not name.startswith(NO_FEATURES)]
+    if not given:
+        _tell_left_out(table, [str(name) for name in table if name not in {*numbers, *mapped, *index}])
     if not names:
         raise ValueError(
             f"no column is a feature: none holds numbers beside those of data.columns and those named Metadata_...; "
@@ -170,6 +174,33 @@ def _features(table: pd.DataFrame, mapped: Sequence[str], given: Sequence[str]) 
             f"named in data.columns as something else. Other columns of numbers are {listed(numbers) or 'none'}."
         )
     return names
+
+
+def _tell_left_out(table: pd.DataFrame, names: Sequence[str]) -> None:
+    """Warn of columns that are no features, though they hold numbers beside other text, or nothing at all."""
+    found = []
+    for name in names:
+        values = table[name].dropna()
+        if (
+            name.startswith(NO_FEATURES)
+            or pd.api.types.is_bool_dtype(values)
+            or isinstance(values.dtype, pd.CategoricalDtype)
+        ):
+            continue
+        numbers = pd.to_numeric(values.astype(object), errors="coerce").notna()
+        if not len(values):
+            found.append(f"{name!r} (no value in any row)")
+        elif numbers.all():
+            found.append(f"{name!r} (numbers that are written in several ways, or with leading zeros)")
+        elif numbers.mean() >= _NUMBERS:
+            found.append(f"{name!r} ({values[~numbers].iloc[0]!r} in {several(int((~numbers).sum()), 'row')})")
+    if found:
+        warnings.warn(
+            f"{several(len(found), 'column')} that may hold numbers cannot be read as such and left out of the "
+            f"features: {listed(found, 5)}. Correct the table, list the features in data.columns.features, or let "
+            "names of labels begin with Metadata_.",
+            stacklevel=5,
+        )
 
 
 def _controls(scale_by: Mapping[str, Any]) -> dict[str, Any]:

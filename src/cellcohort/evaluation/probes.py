@@ -383,7 +383,7 @@ def _folds(rows: np.ndarray, codes: np.ndarray, group: np.ndarray) -> Folds:
 
     There are none of one group only, and none where no two cells have one code.
     """
-    n = min(5, len(np.unique(group[rows])), np.unique(codes[rows], return_counts=True)[1].max(initial=0))
+    n = min(5, len(np.unique(group[rows])), int(np.bincount(codes[rows], minlength=1).max()))
     if n < 2:
         return []
     with _few_cells_of_each_class():

@@ -280,6 +280,7 @@ def test_whole_numbers_that_64_bits_would_round_stay_text(tmp_path: Path) -> Non
         (b"ARROW1\0\0", "t.csv", "is a Feather"),
         (b"a,b\n1,2\n", "t.csv.gz", "is no gzip file, or cut off"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\0", "t.csv.gz", "is no gzip file, or cut off"),
+        (b"a,b\n1,2\n0\0" + b"07,3\n" * 20, "t.csv", "it holds zero bytes, and is no UTF-16"),
         (b"a\0\0\xd8\0\xd8,\0b\0\n\0", "t.csv", "it holds zero bytes, and is no UTF-16"),
     ],
 )
@@ -352,3 +353,12 @@ def test_columns_that_nobody_names_have_the_same_labels_in_csv_and_parquet(tmp_p
         for name in names:
             assert binary.column(name).labels == text.column(name).labels
             assert np.array_equal(binary.column(name).codes, text.column(name).codes)
+
+
+@pytest.mark.parametrize("word", ["-", "n.d.", "unk"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_first_rows_without_a_number_are_rows_and_no_units(tmp_path: Path, word: str, n: int) -> None:
+    rows = [f"a,{c},{i}" for i, c in enumerate("bcdefg")]
+    path = lines(tmp_path, "experiment,condition,h", *[f"a,z{i},{word}" for i in range(n)], *rows)
+    with pytest.raises(ValueError, match=rf"'h' holds no number in {n} rows? of {n + 6}, such as '{word}' in line 2"):
+        Table(path, {"hours": "h"}).cells()

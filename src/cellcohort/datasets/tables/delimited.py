@@ -187,7 +187,8 @@ def _layout(path: Path, wanted: set[str], numbers: set[str]) -> _Layout:
     spaced = len(names) > 1 and all(field.startswith(" ") for field in rows[number][1:])
     numbers = numbers or _columns_of_numbers(names, rows[number + 1 + _BELOW :])
     below = number + 1
-    while below < len(rows) and below <= number + _BELOW and _is_header(dict(zip(names, rows[below])), numbers):  # noqa: B905  # a line may be short
+    cells = [dict(zip(names, row)) for row in rows[number + 1 :]]  # noqa: B905  # a line may be short
+    while below <= number + min(_BELOW, len(cells)) and _is_header(cells[below - number - 1], numbers, cells[_BELOW:]):
         below += 1
     more = len(rows[below]) - len(names) if below < len(rows) else 0  # commas at the end of every row
     header = ends[number - 1] + 1 if number else 1
@@ -232,8 +233,15 @@ def _columns_of_numbers(names: list[str], rows: list[list[str]]) -> set[str]:
     return found if len(found) > 1 else set()
 
 
-def _is_header(row: dict[str, str], numbers: set[str]) -> bool:
-    """Whether a line below the header holds names or units, where a row of cells would hold numbers."""
+def _is_header(row: dict[str, str], numbers: set[str], cells: list[dict[str, str]]) -> bool:
+    """Whether a line below the header holds names or units, where a row of cells would hold numbers.
+
+    A line with a label that rows further down have too is a row of cells, whose numbers may be wrong.
+    """
+    if any(
+        field.strip() and row.get(name) == field for one in cells for name, field in one.items() if name not in numbers
+    ):
+        return False
     fields = [row[name].strip() for name in numbers if name in row]
     filled = [field for field in fields if field]
     if filled:
@@ -249,6 +257,8 @@ def _encoding(path: Path) -> str:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if b"\0" in start:
+        if 5 * max(start[1::2].count(0), start[::2].count(0)) < len(start) // 2:
+            raise ValueError(f"{path} is no text that can be read: it holds zero bytes, and is no UTF-16.")
         return "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
     changed = path.stat().st_mtime_ns
     if (line := _undecoded(path, "utf-8-sig", changed)) is None:
