@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -174,3 +175,27 @@ def test_tracks_of_one_label_in_two_experiments_are_two() -> None:
     assert CellTable.from_frame(frame, experiment=None, track="id").column("track").labels == (7, 8, 9)
     assert CellTable.from_frame(frame.assign(id=[7, 8, 1, 9]), track="id").column("track").labels == (1, 7, 8, 9)
     assert CellTable.from_frame(frame, track="id").column("id").labels == (7, 8, 9)
+
+
+def test_only_plain_tables_are_taken() -> None:
+    frame = pd.DataFrame({"experiment": ["a"], "condition": ["b"]})
+    with pytest.raises(ValueError, match=r"the table is a dict; give a pandas\.DataFrame"):
+        CellTable.from_frame(frame.to_dict())  # type: ignore[arg-type]
+    frame.columns = pd.MultiIndex.from_product([["x"], frame.columns])
+    with pytest.raises(ValueError, match=r"the columns of the table have 2 levels, such as \('x', 'experiment'\)"):
+        CellTable.from_frame(frame)
+
+
+@pytest.mark.parametrize("options", [{"experiment": 0}, {"condition": ["a", 1]}, {"hours": ["t", "u"]}, {"track": 1.5}])
+def test_a_role_is_the_name_of_a_column(options: dict[str, Any]) -> None:
+    frame = pd.DataFrame({"experiment": ["a"], "condition": ["b"], "t": [1.0], "u": [1.0], 0: ["a"]})
+    role = next(iter(options))
+    with pytest.raises(ValueError, match=rf"{role}=.* must be the name of (a|one) column, .*or None"):
+        CellTable.from_frame(frame, **options)
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, {1, 2}, np.array([1, 2])])
+def test_lists_are_no_labels(value: Any) -> None:
+    frame = pd.DataFrame({"experiment": ["a", "a"], "condition": pd.Series([value, "b"], dtype=object)})
+    with pytest.raises(ValueError, match="'condition' holds values that can be no labels, such as .*; make each"):
+        CellTable.from_frame(frame)

@@ -125,9 +125,10 @@ class CellTable:
             A named column is not there, has missing values, or hours are not finite numbers. A column of a
             default name need not be there.
         """
-        if len(frame) == 0:
-            raise ValueError("the table has no rows, so there is no cell to sample.")
+        _check_frame(frame)
         given = {"experiment": experiment, "condition": condition, "track": track, "hours": hours}
+        for role, name in given.items():
+            _check_name(role, name)
         named: dict[str, Name] = {
             role: name if isinstance(name, str) else list(name)
             for role, name in given.items()
@@ -246,6 +247,27 @@ class CellTable:
         return part
 
 
+def _check_frame(frame: Any) -> None:
+    if not isinstance(frame, pd.DataFrame):
+        raise ValueError(f"the table is a {type(frame).__name__}; give a pandas.DataFrame.")
+    if isinstance(frame.columns, pd.MultiIndex):
+        raise ValueError(
+            f"the columns of the table have {frame.columns.nlevels} levels, such as {frame.columns[0]}; give each one "
+            "name: frame.columns = ['_'.join(map(str, name)) for name in frame.columns]."
+        )
+    if len(frame) == 0:
+        raise ValueError("the table has no rows, so there is no cell to sample.")
+
+
+def _check_name(role: str, name: Any) -> None:
+    """Raise ValueError where a role is given as something else than the name of a column, several of them or None."""
+    parts = [name] if name is None or isinstance(name, str) else name
+    of_one = role == "hours" and not (name is None or isinstance(name, str))
+    if of_one or not isinstance(parts, Sequence) or not all(part is None or isinstance(part, str) for part in parts):
+        may = "the name of one column, or None" if role == "hours" else "the name of a column, a list of names, or None"
+        raise ValueError(f"{role}={name!r} must be {may}; columns that are named by numbers need texts as names.")
+
+
 def _require(frame: pd.DataFrame, role: str, name: str) -> None:
     if name not in frame.columns:
         there = list(map(str, frame.columns))
@@ -257,16 +279,27 @@ def _require(frame: pd.DataFrame, role: str, name: str) -> None:
         raise ValueError(f"{role}={name!r} names {frame[name].shape[1]} columns of the table; rename all but one.")
 
 
-def _code(values: pd.Series, missing: str, words: str) -> Column:
-    """Codes by label, never by the category codes a file happened to have."""
+def factorized(values: pd.Series) -> tuple[np.ndarray, Any]:
+    """Return the codes of the values of a column, -1 for missing ones, and its labels in the order in which they come.
+
+    Raises
+    ------
+    ValueError
+        The column holds lists or other values that are no labels.
+    """
     try:
-        codes, uniques = pd.factorize(values, use_na_sentinel=True)
+        return pd.factorize(values)
     except TypeError:  # lists, arrays and mappings, which are not hashable
         odd = next(value for value in values if not isinstance(value, Hashable))
         raise ValueError(
             f"column {values.name!r} holds values that can be no labels, such as {odd!r}, a {type(odd).__name__}; make "
             "each of them a text or a number first."
         ) from None
+
+
+def _code(values: pd.Series, missing: str, words: str) -> Column:
+    """Codes by label, never by the category codes a file happened to have."""
+    codes, uniques = factorized(values)
     labels: list[Hashable] = uniques.tolist()
     holes = codes < 0
     if holes.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral
@@ -62,6 +63,11 @@ def _number(label: Any) -> float | None:
         return float(label)
     except (TypeError, ValueError):
         return None
+
+
+def spelled_plainly(name: str) -> str:
+    """Return the name of a column in lower case, with underscores for spaces, hyphens and points."""
+    return re.sub(r"[\s_.-]+", "_", name.strip().casefold())
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 
 Missing = Literal["error", "label"]
 MISSING_LABEL = "missing"
-WORDS_FOR_MISSING = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "None", "none", "null", "Null", "NULL")
+WORDS_FOR_MISSING = ("na", "n/a", "#n/a", "n.a.", "<na>", "nan", "none", "null")  # in any case
 
 
 def without_empty(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:

@@ -210,11 +210,25 @@ def test_the_recipe_reads_the_fields_of_jump() -> None:
     assert (data.partners.counts(np.arange(1800)) > 100).all()
 
 
+@pytest.mark.parametrize("odd", [np.full(96, np.nan), np.arange(96) + 5])
+def test_columns_without_values_and_numbers_of_rows_are_no_features(tmp_path: Path, odd: np.ndarray) -> None:
+    profiles().assign(Odd=odd[: len(profiles())]).to_parquet(tmp_path / "profiles.parquet")
+    with pytest.warns(UserWarning, match=r"1 column that may hold numbers is left out of the features: 'Odd' \("):
+        assert list(Profiles(tmp_path / "profiles.parquet").dataset().names) == FEATURES
+
+
+def test_one_feature_need_not_be_a_list(saved: Path) -> None:
+    assert list(Profiles(saved, {"features": FEATURES[1]}).dataset().names) == [FEATURES[1]]
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         (["1.5", "1.#INF", "2", "3"], r"'Odd' \('1\.#INF' in 1 row\)"),
-        (["1", "1.0", "2", "3"], r"'Odd' \(numbers that are written in several ways"),
+        (["1", "1.0", "2", "3"], r"'Odd' \(numbers with marks, in several ways or with leading zeros, '3'\)"),
+        (["1,000", "2,500", "900", "1,800"], r"'Odd' \(numbers with marks, .*, '1,800'\)"),
+        (["5 %", "2.5%", "9%", "1%"], r"'Odd' \(numbers with marks, .*, '1%'\)"),
+        (["7", "8", "9", "10"], r"'Odd' \(the number of the row\)"),
         ([""] * 4, r"'Odd' \(no value in any row\)"),
         (["f1.tif", "f2.tif", "f3.tif", "4"], ""),
     ],

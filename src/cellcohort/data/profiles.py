@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "Profiles"]
 
 _NUMBERS = 0.5  # share of the values of a column that are numbers, from which other text is taken for a fault
+_MARKS = r"[\s,'%$]"  # of thousands, percentages and money, beside the digits of a number
 NO_FEATURES = ("Metadata_", "Unnamed: ")  # begin the names of labels, as pycytominer has them, and of a pandas index
 COLUMNS: Mapping[str, Any] = MappingProxyType(
     {"experiment": "Metadata_Plate", "condition": "Metadata_Compound", "well": None, "hours": None, "features": None}
@@ -134,7 +135,7 @@ class Profiles:
         if unknown := [role for role in self.columns if role not in COLUMNS]:
             raise ValueError(f"data.columns has {unknown[0]!r}, which means nothing; use {', '.join(COLUMNS)}.")
         roles = {**COLUMNS, **self.columns}
-        given = list(roles.pop("features") or ())
+        given = names_of([roles.pop("features")])
         mapped, hours = names_of(roles.values()), names_of([roles["hours"]])
         text = [name for name in mapped if name not in hours]
         table = read_table(self.path, mapped, None, text, [*hours, *given])
@@ -158,11 +159,15 @@ def _hint(roles: Mapping[str, Any], labels: pd.DataFrame) -> str:
 
 def _features(table: pd.DataFrame, mapped: Sequence[str], given: Sequence[str]) -> list[str]:
     """Return the columns that are features: those that are given, or else those of numbers that are no labels."""
-    numbers = [str(name) for name in table.select_dtypes("number") if name not in mapped]
+    numbers = [str(name) for name in table.select_dtypes("number").dropna(axis=1, how="all") if name not in mapped]
     index = (*table.attrs.get("index", ()), "")  # that of a text file has no name
-    names = list(given) or [name for name in numbers if name not in index and not name.startswith(NO_FEATURES)]
+    names = list(given) or [
+        name
+        for name in numbers
+        if name not in index and not name.startswith(NO_FEATURES) and not _counts_rows(table[name])
+    ]
     if not given:
-        _tell_left_out(table, [str(name) for name in table if name not in {*numbers, *mapped, *index}])
+        _tell_left_out(table, [str(name) for name in table if name not in {*names, *mapped, *index}])
     if not names:
         raise ValueError(
             f"no column is a feature: none holds numbers beside those of data.columns and those named Metadata_...; "
@@ -176,8 +181,13 @@ def _features(table: pd.DataFrame, mapped: Sequence[str], given: Sequence[str]) 
     return names
 
 
+def _counts_rows(values: pd.Series) -> bool:
+    """Whether a column holds the number of the row, as an index that was saved does."""
+    return len(values) > 2 and pd.api.types.is_integer_dtype(values) and bool((values.diff().iloc[1:] == 1).all())
+
+
 def _tell_left_out(table: pd.DataFrame, names: Sequence[str]) -> None:
-    """Warn of columns that are no features, though they hold numbers beside other text, or nothing at all."""
+    """Warn of columns that are no features, though they hold numbers in other text, the number of the row, or nothing."""
     found = []
     for name in names:
         values = table[name].dropna()
@@ -187,16 +197,20 @@ def _tell_left_out(table: pd.DataFrame, names: Sequence[str]) -> None:
             or isinstance(values.dtype, pd.CategoricalDtype)
         ):
             continue
-        numbers = pd.to_numeric(values.astype(object), errors="coerce").notna()
+        if _counts_rows(values):
+            found.append(f"{name!r} (the number of the row)")
+            continue
+        texts = values.astype(str).str.replace(_MARKS, "", regex=True)
+        numbers = pd.to_numeric(texts, errors="coerce").notna()
         if not len(values):
             found.append(f"{name!r} (no value in any row)")
         elif numbers.all():
-            found.append(f"{name!r} (numbers that are written in several ways, or with leading zeros)")
+            found.append(f"{name!r} (numbers with marks, in several ways or with leading zeros, {values.iloc[-1]!r})")
         elif numbers.mean() >= _NUMBERS:
             found.append(f"{name!r} ({values[~numbers].iloc[0]!r} in {several(int((~numbers).sum()), 'row')})")
     if found:
         warnings.warn(
-            f"{several(len(found), 'column')} that may hold numbers cannot be read as such and left out of the "
+            f"{several(len(found), 'column')} that may hold numbers {'is' if len(found) == 1 else 'are'} left out of the "
             f"features: {listed(found, 5)}. Correct the table, list the features in data.columns.features, or let "
             "names of labels begin with Metadata_.",
             stacklevel=5,

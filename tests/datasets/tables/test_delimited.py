@@ -194,7 +194,7 @@ def test_an_index_that_differs_from_the_column_of_its_name_is_refused(tmp_path: 
         load_cells(tmp_path / "t.parquet", COLUMNS, 30)
 
 
-@pytest.mark.parametrize("words", [["None", "None"], ["NA", "nan"]])
+@pytest.mark.parametrize("words", [["None", "None"], ["NA", "nan"], ["Na", "NONE"], ["-", "n.a."], ["--", "?"]])
 def test_words_among_numbers_of_tracks_are_spots_of_no_track(tmp_path: Path, words: list[str]) -> None:
     loose = [row.replace(",,1.2", f",{word},1.2") for row, word in zip(LOOSE, words, strict=True)]
     path = lines(tmp_path, HEADER, *SPOTS, *loose)
@@ -309,6 +309,20 @@ def test_marks_of_thousands_are_no_decimal_marks(tmp_path: Path, mark: str, whol
         more = lines(tmp_path, "a;b", "x;999", f"y;{whole}", f"z;{other}")
         with pytest.warns(UserWarning, match="a semicolon"):
             assert read_table(more, ["a"], numbers=["b"])["b"][1] == 1.024
+
+
+@pytest.mark.parametrize(("decimal", "wrong"), [(",", "1.024,5"), (".", "1 024.5"), (",", "3.5 µm")])
+def test_the_number_that_is_quoted_is_the_wrong_one(tmp_path: Path, decimal: str, wrong: str) -> None:
+    numbers = [f"{k}{decimal}25" for k in range(20)]
+    numbers[7] = wrong
+    path = lines(tmp_path, "plate;frame;size", *(f"p;{k};{number}" for k, number in enumerate(numbers)))
+    with pytest.raises(ValueError, match=f"'size' holds no number in 1 row of 20, such as '{wrong}' in line 9"):
+        read_delimited(path, ["plate", "size"], numbers=["size"])
+
+
+def test_a_table_of_which_no_column_is_named_has_its_rows(tmp_path: Path) -> None:
+    path = lines(tmp_path, "a,b", "1,x", "2,y")
+    assert len(Table(path, {"experiment": None, "condition": None}).cells().cells) == 2
 
 
 def test_an_id_that_is_written_in_two_ways_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cellcohort.cells import CellTable, Name, names_of, numeric_values
+from cellcohort.cells import CellTable, Name, factorized, names_of, numeric_values
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.datasets.tables.read import unequal
 from cellcohort.datasets.tables.times import HOURS, Times, check_own_hours
@@ -68,7 +68,7 @@ class Roles:
         threshold = mapped["condition"] if isinstance(mapped["condition"], Mapping) else None
         if threshold is not None:
             mapped["condition"] = _threshold_column(threshold)
-        features = list(mapped.pop("features") or ())
+        features = names_of([mapped.pop("features")])
         for key, name in mapped.items():
             if not isinstance(name, str | Mapping) and name is not None and not len(name):
                 raise ValueError(f"columns.{key}={name!r} names no column; use null where there is none.")
@@ -235,26 +235,11 @@ def from_file(frame: pd.DataFrame, rows: np.ndarray, file: str | None) -> pd.Dat
 
 def as_text(values: pd.Series) -> pd.Series:
     """Labels as text; an empty one is a missing value."""
-    codes, labels = pd.factorize(_hashable(values))
+    codes, labels = factorized(values)
     texts = _texts(labels)
     distinct = {text: place for place, text in enumerate(dict.fromkeys(text for text in texts if text))}
     place = np.array([distinct.get(text, -1) for text in texts] + [-1])  # -1 stands for a missing label
     return pd.Series(pd.Categorical.from_codes(place[codes], pd.Index(list(distinct), dtype=object)), name=values.name)
-
-
-def _hashable(values: pd.Series) -> pd.Series:
-    """Return the values; raise ValueError where they are lists or other values that are no labels."""
-    lists = (
-        next((value for value in values if isinstance(value, list | dict | np.ndarray)), None)
-        if _objects(values)
-        else None
-    )
-    if lists is not None:
-        raise ValueError(
-            f"{values.name!r} holds lists, such as {str(lists)[:40]}, and no labels; make each a text, or name another "
-            "column."
-        )
-    return values
 
 
 def _texts(labels: Any) -> list[str]:
@@ -369,11 +354,16 @@ def _of_none(ids: pd.Series) -> np.ndarray:
     if not (_objects(ids) or pd.api.types.is_string_dtype(ids) or isinstance(ids.dtype, pd.CategoricalDtype)):
         return np.zeros(len(ids), bool)
     labels = pd.Series(ids.unique()).dropna().astype(object)
-    words = labels.map(lambda label: isinstance(label, str) and label.strip() in WORDS_FOR_MISSING)
+    words = labels.map(lambda label: isinstance(label, str) and _is_no_id(label.strip()))
     others = labels[~words]
     if not words.any() or not len(others) or pd.to_numeric(others, errors="coerce").isna().any():
         return np.zeros(len(ids), bool)
     return ids.isin(labels[words].tolist()).to_numpy(bool)
+
+
+def _is_no_id(label: str) -> bool:
+    """Whether a text is a word for a missing value, or a mark such as "-"."""
+    return label.lower() in WORDS_FOR_MISSING or not re.search(r"\w", label)
 
 
 def told_apart(table: pd.DataFrame, names: Sequence[str], missing: Missing) -> pd.Categorical:
@@ -415,7 +405,8 @@ def _check_rows(frame: pd.DataFrame, named: Mapping[str, Name]) -> None:
         row, time = frame.iloc[twice[0]], named.get("time", "hours")
         raise ValueError(
             f"{several(len(twice), 'row')} of the same track and time as another row, such as track {row['track']} at "
-            f"{time}={row[time]}. Keep one of each, or map the column that tells the tracks apart."
+            f"{time}={row[time]}. Keep one of each, or map the column that tells the tracks apart; where an id stands for no track, "
+            "leave it empty."
         )
     if "lineage" in named:
         split = np.flatnonzero(same & (np.diff(frame["lineage"].cat.codes) != 0))

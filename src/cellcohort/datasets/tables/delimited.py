@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from cellcohort.messages import listed, several
+from cellcohort.messages import listed, several, spelled_plainly
 from cellcohort.missing_values import WORDS_FOR_MISSING
 
 _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
@@ -83,13 +83,13 @@ def read_delimited(
     wanted : collection of str
         The header is the first of the first 20 lines that holds these; without such a line, that with most fields.
     only : collection of str, optional
-        Columns to read; all are read if one of these is not there.
+        Columns to read; all are read if there are none, or one of these is not there.
     text : collection of str
         Columns of labels. Their values are the text of the file, and only an empty field is a missing value.
     numbers : collection of str
         Columns of numbers. Up to three lines below the header that hold names or units in their place are skipped.
     besides : collection of str
-        Columns to read with `only` if they are there, in any case; names in lower case.
+        Columns to read with `only` if they are there, by their names as `spelled_plainly` gives them.
 
     Returns
     -------
@@ -106,8 +106,8 @@ def read_delimited(
     """
     layout = _layout(path, set(wanted), set(numbers))
     names = _told_apart(layout, wanted)
-    every = only is None or not set(only) <= set(names)
-    read = [i for i, name in enumerate(names) if every or name in (only or ()) or name.casefold() in besides]
+    every = not only or not set(only) <= set(names)  # without columns there would be no rows
+    read = [i for i, name in enumerate(names) if every or name in (only or ()) or spelled_plainly(name) in besides]
     columns: dict[str, pd.Series] = {}
     words: dict[str, Counter[str]] = {}
     commas: set[str] = set()
@@ -245,7 +245,7 @@ def _is_header(row: dict[str, str], numbers: set[str], cells: list[dict[str, str
     fields = [row[name].strip() for name in numbers if name in row]
     filled = [field for field in fields if field]
     if filled:
-        return not any(re.match(f"{_NUMBER}|{_DECIMAL_COMMA}", field) or field in WORDS_FOR_MISSING for field in filled)
+        return not any(re.match(f"{_NUMBER}|{_DECIMAL_COMMA}", field) or field.lower() in WORDS_FOR_MISSING for field in filled)
     units = [field.strip() for field in row.values() if field.strip()]
     return bool(fields) and all(re.match(r"^[(\[].*[)\]]$", unit) for unit in units)
 
@@ -367,7 +367,7 @@ def _typed(
     if label:
         return texts.to_pandas(), Counter(), ""
     trimmed = pc.utf8_trim_whitespace(texts)
-    is_word = pc.is_in(trimmed, pa.array(WORDS_FOR_MISSING))
+    is_word = pc.is_in(pc.utf8_lower(trimmed), pa.array(WORDS_FOR_MISSING))
     found = pc.if_else(pc.or_(is_word, pc.equal(trimmed, "")), pa.scalar(None, pa.string()), trimmed)
     values, mark = _numbers(found, layout.separator)
     if values is not None and mark and layout.separator != "," and _are_thousands(found, mark):
@@ -379,8 +379,7 @@ def _typed(
             )
         values = None
     if values is None and number:
-        wrong = pc.invert(pc.match_substring_regex(found, _NUMBER)).to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(np.equal(wrong, True))
+        rows = min((_unlike(found, form) for form in (_NUMBER, f"{_DECIMAL_COMMA}|^[+-]?\\d+$")), key=len)
         raise ValueError(
             f"{name!r} holds no number in {several(len(rows), 'row')} of {len(column):,}, such as "
             f"{texts[int(rows[0])].as_py()!r} in {layout.line(int(rows[0]))}. Correct these, or name another column."
@@ -403,6 +402,11 @@ def _numbers(texts: pa.ChunkedArray, separator: str) -> tuple[pa.ChunkedArray | 
             plain = pc.replace_substring_regex(texts, r"^\+", "")
             return pc.replace_substring(plain, ",", ".").cast(pa.float64()), mark
     return None, ""
+
+
+def _unlike(texts: pa.ChunkedArray, form: str) -> np.ndarray:
+    """Return the rows whose text is not of a form."""
+    return np.flatnonzero(np.equal(pc.invert(pc.match_substring_regex(texts, form)).to_numpy(), True))
 
 
 def _are_thousands(texts: pa.ChunkedArray, mark: str) -> bool:

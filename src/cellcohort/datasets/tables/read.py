@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cellcohort.datasets.tables.delimited import header, read_delimited
-from cellcohort.messages import listed
+from cellcohort.messages import listed, spelled_plainly
 
 KINDS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
@@ -37,7 +37,8 @@ def read_table(
     text, numbers : collection of str
         Columns of a text file that hold labels, and those that hold numbers.
     besides : collection of str
-        Columns to read with `only` if they are there, in any case; names in lower case.
+        Columns to read with `only` if they are there, by their names as
+        :func:`~cellcohort.messages.spelled_plainly` gives them.
 
     Returns
     -------
@@ -68,7 +69,7 @@ def read_table(
             raise ValueError(f"{path} has {listed(twice)} more than once among its columns; rename all but one.")
         names = set(there)
         columns = (
-            sorted({*only, *(n for n in names if n.casefold() in besides)}) if only and set(only) <= names else None
+            sorted({*only, *(n for n in names if spelled_plainly(n) in besides)}) if only and set(only) <= names else None
         )
         table = pd.read_parquet(path, columns=columns)
     except pa.ArrowException as error:

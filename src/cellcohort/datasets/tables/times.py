@@ -11,7 +11,7 @@ import pandas as pd
 
 from cellcohort.cells import numeric_values
 from cellcohort.labels import by_label
-from cellcohort.messages import several
+from cellcohort.messages import several, spelled_plainly
 from cellcohort.missing_values import MISSING_LABEL
 
 TimeUnit = Literal["hours", "minutes", "days", "seconds", "timestamps"]
@@ -135,7 +135,8 @@ def check_own_hours(table: pd.DataFrame, hours: np.ndarray, made: str, remedy: s
     """Raise ValueError where a column of hours of a table holds other times than those that are used.
 
     Looked at is "hours", whose place these take, and where they are made from frame numbers also "Hours",
-    "hours_post_infection", "hpi" and others of :data:`HOURS`, in any case.
+    "hours_post_infection", "hpi" and others of :data:`HOURS`, as :func:`~cellcohort.messages.spelled_plainly`
+    gives them.
 
     Parameters
     ----------
@@ -148,7 +149,7 @@ def check_own_hours(table: pd.DataFrame, hours: np.ndarray, made: str, remedy: s
         The column of real times that they come from; None where they are made from frame numbers.
     """
     for name in map(str, table.columns):
-        if name == real or not (name == "hours" or (real is None and name.casefold() in HOURS)):
+        if name == real or not (name == "hours" or (real is None and spelled_plainly(name) in HOURS)):
             continue
         own = pd.to_numeric(table[name].astype(object), errors="coerce").to_numpy(np.float64, na_value=np.nan)
         off = ~(np.abs(own - hours) <= _ROUNDED)
