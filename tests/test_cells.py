@@ -197,5 +197,5 @@ def test_a_role_is_the_name_of_a_column(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, {1, 2}, np.array([1, 2])])
 def test_lists_are_no_labels(value: Any) -> None:
     frame = pd.DataFrame({"experiment": ["a", "a"], "condition": pd.Series([value, "b"], dtype=object)})
-    with pytest.raises(ValueError, match="'condition' holds values that can be no labels, such as .*; make each"):
+    with pytest.raises(ValueError, match=r"'condition' holds values that can be no labels, such as .*; make each"):
         CellTable.from_frame(frame)

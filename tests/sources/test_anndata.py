@@ -72,18 +72,18 @@ def test_an_old_file_that_is_damaged_is_named_as_old(tmp_path: Path) -> None:
         (sparse.csr_matrix(LOGARITHMS), "logarithms"),
         (Z_SCORES, "z-scores"),
         (np.rint(Z_SCORES * 3), "z-scores"),
-        (COUNTS * 1.01, "other numbers"),
+        (COUNTS * 12.34, "linear values"),
         (np.where(RNG.random((200, 20)) < 0.02, -0.1, LOGARITHMS), "other numbers"),
     ],
 )
 def test_kinds_of_values_are_told_apart(values: np.ndarray, kind: str) -> None:
-    found = look_at(values)
-    assert found is not None and found.kind == kind
+    (found,) = look_at(values)
+    assert found.kind == kind
     assert np.isclose(found.low, values.min()) and np.isclose(found.high, values.max())
 
 
 def test_zeros_and_missing_values_have_no_kind() -> None:
-    assert look_at(np.array([[0.0, np.nan], [0, np.inf]])) is None
+    assert look_at(np.array([[0.0, np.nan], [0, np.inf]])) == []
 
 
 def file_of(path: Path, values: np.ndarray, raw: np.ndarray | None = None) -> Path:
@@ -104,6 +104,27 @@ def test_counts_and_other_values_are_not_joined(tmp_path: Path, other: np.ndarra
     assert len(AnnDataFiles(files, kinds="any").notes) == 2
     (note,) = AnnDataFiles(files, layer="raw").notes
     assert note.startswith("raw/X looks like counts (whole numbers from 0 to ") and "other.h5ad" in note
+
+
+@pytest.mark.parametrize("other", [LOGARITHMS, Z_SCORES])
+def test_counts_and_other_values_of_one_file_are_told_apart(tmp_path: Path, other: np.ndarray) -> None:
+    values = np.where((np.arange(len(COUNTS)) % 3 == 0)[:, None], COUNTS, other)
+    path = file_of(tmp_path / "joined.h5ad", values)
+    with pytest.raises(ValueError, match=r"X looks like .* in \S*joined\.h5ad, but like .* in \S*joined\.h5ad; such"):
+        AnnDataFiles(path)
+    assert len(AnnDataFiles(path, kinds="any").notes) == 2
+
+
+def test_counts_of_which_some_are_estimated_are_one_kind(tmp_path: Path) -> None:
+    values = COUNTS.copy()
+    values[::2, 0] += 0.25  # as of reads of several genes
+    assert len(AnnDataFiles(file_of(tmp_path / "a.h5ad", values)).notes) == 1
+
+
+def test_logarithms_and_linear_values_are_not_joined(tmp_path: Path) -> None:
+    file_of(tmp_path / "a.h5ad", LOGARITHMS), file_of(tmp_path / "b.h5ad", COUNTS * 12.34)
+    with pytest.raises(ValueError, match=r"like logarithms .*, but like linear values"):
+        AnnDataFiles(str(tmp_path / "*.h5ad"))
 
 
 def test_files_without_any_value_join_with_all(tmp_path: Path) -> None:

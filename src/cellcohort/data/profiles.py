@@ -187,7 +187,7 @@ def _counts_rows(values: pd.Series) -> bool:
 
 
 def _tell_left_out(table: pd.DataFrame, names: Sequence[str]) -> None:
-    """Warn of columns that are no features, though they hold numbers in other text, the number of the row, or nothing."""
+    """Warn of columns that are no features, though they hold numbers in other text, that of the row, or nothing."""
     found = []
     for name in names:
         values = table[name].dropna()
@@ -210,8 +210,8 @@ def _tell_left_out(table: pd.DataFrame, names: Sequence[str]) -> None:
             found.append(f"{name!r} ({values[~numbers].iloc[0]!r} in {several(int((~numbers).sum()), 'row')})")
     if found:
         warnings.warn(
-            f"{several(len(found), 'column')} that may hold numbers {'is' if len(found) == 1 else 'are'} left out of the "
-            f"features: {listed(found, 5)}. Correct the table, list the features in data.columns.features, or let "
+            f"{several(len(found), 'column')} that may hold numbers {'is' if len(found) == 1 else 'are'} left out of "
+            f"the features: {listed(found, 5)}. Correct the table, list the features in data.columns.features, or let "
             "names of labels begin with Metadata_.",
             stacklevel=5,
         )

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from cellcohort.datasets.anndata.file import look_into
 from cellcohort.datasets.anndata.obs import join_obs
-from cellcohort.datasets.anndata.values import COUNTS, OTHER, by_kind, described
+from cellcohort.datasets.anndata.values import COUNTS, LINEAR, OTHER, by_kind, described
 from cellcohort.files import fingerprint
 from cellcohort.messages import listed, several
 
@@ -113,8 +113,9 @@ class AnnDataFiles:
     def _check_kinds(self, kinds: Kinds) -> list[str]:
         found = by_kind({str(file.path): file.look() for file in self._files})
         said = [described(files) for files in found.values()]
-        # numbers that are none of these may be logarithms or z-scores of another scale, but never counts
-        if kinds == "same" and len([kind for kind in found if kind != OTHER or COUNTS in found]) > 1:
+        # numbers that are none of these may be logarithms or z-scores that were corrected
+        of_scale = COUNTS in found or LINEAR in found
+        if kinds == "same" and len([kind for kind in found if kind != OTHER or of_scale]) > 1:
             layers = [name for name in self._files[0].layers if all(name in file.layers for file in self._files)]
             raise ValueError(
                 f"{self._files[0].element} looks like {', but like '.join(said)}; such values cannot be compared. Set "

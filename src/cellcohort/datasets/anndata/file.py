@@ -60,8 +60,8 @@ class AnnDataFile:
         with opened(self.path) as group:
             return read_obs(group["obs"])
 
-    def look(self) -> Values | None:
-        """Return what the values look like, in some rows; None where these are all 0."""
+    def look(self) -> list[Values]:
+        """Return what the values look like, in some rows, by kind; none where these are all 0."""
         starts = np.unique(np.linspace(0, max(self.rows - RUN_ROWS, 0), RUNS).astype(int))
         parts = [self._stored(start, min(start + RUN_ROWS, self.rows)) for start in starts]
         return look_at(sparse.vstack(parts, format="csr") if self.sparse else np.concatenate(parts))

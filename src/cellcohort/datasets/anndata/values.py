@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ from scipy import sparse
 
 from cellcohort.messages import listed
 
-COUNTS, LOGARITHMS, Z_SCORES, OTHER = "counts", "logarithms", "z-scores", "other numbers"
+COUNTS, LOGARITHMS, LINEAR, Z_SCORES, OTHER = "counts", "logarithms", "linear values", "z-scores", "other numbers"
 HIGHEST_LOGARITHM = 25.0  # log2 of 3 * 10^7
+LEAST_ROWS = 2  # of a kind in a sample, from which a file has rows of two
 SHARE_NEGATIVE = 0.1  # of the values that are not 0, from which they are taken for z-scores
 
 
@@ -23,8 +24,8 @@ class Values:
     Attributes
     ----------
     kind : str
-        "counts" (whole numbers >= 0), "logarithms" (fractions from 0 to 25), "z-scores" (of the values that are not 0
-        a tenth or more are negative) or "other numbers".
+        "counts" (whole numbers >= 0), "logarithms" (fractions from 0 to 25), "linear values" (fractions from 0 to
+        more), "z-scores" (of the values that are not 0 a tenth or more are negative) or "other numbers".
     low, high : float
         The least and the greatest value.
     """
@@ -38,33 +39,58 @@ class Values:
         return f"{self.kind} ({whole}{self.low:.4g} to {self.high:.4g})"
 
 
-def look_at(rows: Any) -> Values | None:
-    """Return the kind of values in a sample of rows; None where all are 0 or missing.
+def look_at(rows: Any) -> list[Values]:
+    """Return the kinds of values in a sample of rows; none where all are 0 or missing.
+
+    There are two kinds where some rows hold counts, and others logarithms or z-scores.
 
     Parameters
     ----------
     rows : numpy.ndarray or scipy sparse matrix, shape (n, n_features)
     """
-    stored = rows.data if sparse.issparse(rows) else np.asarray(rows)
-    values = stored[np.isfinite(stored) & (stored != 0)].astype(np.float64)
+    stored = sparse.csr_matrix(rows)
+    n_rows, n_columns = stored.shape
+    row = np.repeat(np.arange(n_rows), np.diff(stored.indptr))
+    there = np.isfinite(stored.data) & (stored.data != 0)
+    row, values = row[there], stored.data[there].astype(np.float64)
+    whole = (values == np.rint(values)) & (values > 0)
+    n_there, n_whole = (np.bincount(row[which], minlength=n_rows) for which in (slice(None), whole))
+    of_counts = (n_whole == n_there) & (n_there > 0)
+    others = (n_whole < n_there) & (n_there > 0)
     if not len(values):
-        return None
-    zeros = len(values) < rows.shape[0] * rows.shape[1]
-    low, high = min(values.min(), 0) if zeros else values.min(), max(values.max(), 0) if zeros else values.max()
+        return []
+    mixed = (
+        min(of_counts.sum(), others.sum()) >= LEAST_ROWS
+        and values[of_counts[row]].max() > 1
+        and n_whole[others].sum() < n_there[others].sum() / 2
+    )
+
+    def seen(part: np.ndarray) -> Values:
+        return _look_at(values[part[row]], n_there[part].sum() < part.sum() * n_columns)
+
+    if mixed and (second := seen(others)).kind in (LOGARITHMS, Z_SCORES):
+        return [seen(of_counts), second]
+    return [seen(np.ones(n_rows, bool))]
+
+
+def _look_at(values: np.ndarray, zeros: bool) -> Values:
+    low, high = (min(values.min(), 0), max(values.max(), 0)) if zeros else (values.min(), values.max())
     if (values < 0).mean() >= SHARE_NEGATIVE:
         kind = Z_SCORES
-    elif low >= 0 and (values == np.rint(values)).all():
+    elif low < 0:
+        kind = OTHER
+    elif (values == np.rint(values)).all():
         kind = COUNTS
     else:
-        kind = LOGARITHMS if low >= 0 and high <= HIGHEST_LOGARITHM else OTHER
+        kind = LOGARITHMS if high <= HIGHEST_LOGARITHM else LINEAR
     return Values(kind, float(low), float(high))
 
 
-def by_kind(found: Mapping[str, Values | None]) -> dict[str, dict[str, Values]]:
-    """Files by the kind of their values; those without any value are left out."""
+def by_kind(found: Mapping[str, Sequence[Values]]) -> dict[str, dict[str, Values]]:
+    """Files by the kinds of their values; those without any value are left out."""
     kinds: dict[str, dict[str, Values]] = {}
-    for path, values in found.items():
-        if values is not None:
+    for path, some in found.items():
+        for values in some:
             kinds.setdefault(values.kind, {})[path] = values
     return kinds
 

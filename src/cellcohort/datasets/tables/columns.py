@@ -405,8 +405,8 @@ def _check_rows(frame: pd.DataFrame, named: Mapping[str, Name]) -> None:
         row, time = frame.iloc[twice[0]], named.get("time", "hours")
         raise ValueError(
             f"{several(len(twice), 'row')} of the same track and time as another row, such as track {row['track']} at "
-            f"{time}={row[time]}. Keep one of each, or map the column that tells the tracks apart; where an id stands for no track, "
-            "leave it empty."
+            f"{time}={row[time]}. Keep one of each, or map the column that tells the tracks apart; where an "
+            "id stands for no track, leave it empty."
         )
     if "lineage" in named:
         split = np.flatnonzero(same & (np.diff(frame["lineage"].cat.codes) != 0))

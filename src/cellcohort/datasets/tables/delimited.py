@@ -245,7 +245,8 @@ def _is_header(row: dict[str, str], numbers: set[str], cells: list[dict[str, str
     fields = [row[name].strip() for name in numbers if name in row]
     filled = [field for field in fields if field]
     if filled:
-        return not any(re.match(f"{_NUMBER}|{_DECIMAL_COMMA}", field) or field.lower() in WORDS_FOR_MISSING for field in filled)
+        number = f"{_NUMBER}|{_DECIMAL_COMMA}"
+        return not any(re.match(number, field) or field.lower() in WORDS_FOR_MISSING for field in filled)
     units = [field.strip() for field in row.values() if field.strip()]
     return bool(fields) and all(re.match(r"^[(\[].*[)\]]$", unit) for unit in units)
 

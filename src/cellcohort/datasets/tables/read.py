@@ -68,9 +68,8 @@ def read_table(
         if twice := sorted({name for name in there if there.count(name) > 1}):
             raise ValueError(f"{path} has {listed(twice)} more than once among its columns; rename all but one.")
         names = set(there)
-        columns = (
-            sorted({*only, *(n for n in names if spelled_plainly(n) in besides)}) if only and set(only) <= names else None
-        )
+        also = {name for name in names if spelled_plainly(name) in besides}
+        columns = sorted({*only, *also}) if only and set(only) <= names else None
         table = pd.read_parquet(path, columns=columns)
     except pa.ArrowException as error:
         raise ValueError(f"{path} cannot be read as parquet: {str(error)[:200]}") from error
