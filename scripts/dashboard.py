@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from cellcohort.comparison.wandb_workspace import continued, logged, place, specification, workspace
-from cellcohort.runtime.wandb import has_key
+from cellcohort.runtime.trackers import has_key
 
 
 def main() -> None:

@@ -15,6 +15,9 @@ LIBRARIES = {
     "timm": ("timm", "torch"),
     "baselines": ("annbatch", "concord", "pytorch_metric_learning", "torch", "viscy_data"),
     "evaluate": ("copairs", "jinja2", "matplotlib", "scib_metrics", "sklearn", "statsmodels", "torch"),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow",),
+    "trackio": ("trackio",),
 }
 
 

@@ -9,7 +9,7 @@ import wandb
 from omegaconf import OmegaConf
 
 import wandb_file
-from cellcohort.runtime.wandb import finish_wandb, wandb_mode
+from cellcohort.runtime.trackers import finish_trackers, wandb_mode
 
 Train = Callable[..., Path]
 
@@ -120,7 +120,7 @@ def test_online_without_a_key_is_refused_instead_of_asking(no_key: Path, monkeyp
 
 
 def test_finishing_without_a_run_does_nothing() -> None:
-    finish_wandb(0)
+    finish_trackers(0)
     assert wandb.run is None
 
 

@@ -100,7 +100,7 @@ def test_wandb_ends_with_the_exit_code(
     train: Train, signalled: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[int] = []
-    monkeypatch.setattr("cellcohort.runtime.run.finish_wandb", lambda exit_code: ended.append(exit_code))
+    monkeypatch.setattr("cellcohort.runtime.run.finish_trackers", lambda exit_code: ended.append(exit_code))
     signalled(signal.SIGTERM)
     with pytest.raises(SystemExit):
         train()

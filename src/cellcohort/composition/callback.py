@@ -13,7 +13,7 @@ from typing import Any, override
 import lightning
 import numpy as np
 import torch
-from lightning.pytorch.loggers import Logger, WandbLogger
+from lightning.pytorch.loggers import CSVLogger, Logger
 
 from cellcohort.composition.log import CompositionLog
 from cellcohort.composition.meter import StepMeter
@@ -182,7 +182,7 @@ class CompositionLogger(lightning.Callback):
                 for who, (keys, places) in self._keys.items():
                     row.update(zip(keys, values[who, places].tolist(), strict=True))
                 rows.append((row, global_step))
-        slow: list[Logger] = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
+        slow = [logger for logger in trainer.loggers if not isinstance(logger, CSVLogger)]
         _log([logger for logger in trainer.loggers if logger not in slow], rows)
         self._wait()
         if slow and self._writer is not None:

@@ -23,13 +23,14 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from cellcohort.extras import LIBRARIES, require
 from cellcohort.files import fingerprint, full_disk_named, whole
 from cellcohort.runtime import signals
 from cellcohort.runtime.cli import refuse_unread
 from cellcohort.runtime.compilation import told
 from cellcohort.runtime.distributed import Launch, check_length
 from cellcohort.runtime.options import check_input, check_kinds
-from cellcohort.runtime.wandb import finish_wandb, wandb_mode
+from cellcohort.runtime.trackers import finish_trackers, wandb_mode
 
 if TYPE_CHECKING:
     from lightning import Callback
@@ -243,6 +244,9 @@ class Run:
             own = nodes.pop("csv", {"_target_": f"{CSVLogger.__module__}.CSVLogger", "name": None, "version": ""})
             csv = instantiate(own, save_dir=str(self.directory))
             _ = csv.experiment
+        for name in nodes:
+            if name in LIBRARIES:  # the extra of a logger has its name
+                require(name)
         others: list[Logger] = [instantiate(node, save_dir=str(self.directory)) for node in nodes.values()]
         resolved: Any = OmegaConf.to_container(self._config, resolve=True)
         group = str(self._config.run_name).replace(f"-s{self._config.seed}", "")
@@ -274,7 +278,7 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         code = 128 + error.signal if isinstance(error, signals.Stopped) else int(kind is not None)
-        finish_wandb(exit_code=code)
+        finish_trackers(exit_code=code)
         alone = self.world_size == 1
         distributed = sys.modules.get("torch.distributed")  # not imported by a job that trains nothing
         if distributed and distributed.is_available() and distributed.is_initialized() and (kind is None or alone):

@@ -1,4 +1,4 @@
-"""Weights & Biases without surprises: never a question, offline without a key, one run per job."""
+"""Trackers of experiments without surprises: W&B asks no question and is offline without a key; one run per job."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ def wandb_mode() -> str | None:
     return mode or (None if has_key() else "offline")
 
 
-def finish_wandb(exit_code: int) -> None:
-    """End the W&B run of this process, if any: all its rows are written, and the next job gets a run of its own."""
+def finish_trackers(exit_code: int) -> None:
+    """End the runs of W&B and Trackio of this process, if any: all rows are written, and the next job gets its own."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and wandb.run is not None:
         wandb.finish(exit_code=exit_code)
+    trackio = sys.modules.get("trackio")
+    if trackio is not None and trackio.context_vars.current_run.get() is not None:
+        trackio.finish()
 
 
 def has_key() -> bool:
