@@ -30,7 +30,7 @@ from cellcohort.comparison.composition import held
 from cellcohort.comparison.figures import pictures, save
 from cellcohort.comparison.report import report
 from cellcohort.comparison.table import REFERENCE
-from cellcohort.files import NO_SPACE, whole
+from cellcohort.files import NO_SPACE, REFUSED, whole
 
 
 def main() -> None:
@@ -88,6 +88,8 @@ if __name__ == "__main__":
     except (ValueError, FileNotFoundError) as error:
         sys.exit(f"error: {error}")
     except OSError as error:
-        if error.errno not in NO_SPACE:
+        if error.errno in NO_SPACE:
+            sys.exit(f"error: {error.strerror}")
+        if error.errno not in REFUSED:
             raise
-        sys.exit(f"error: {error.strerror}")
+        sys.exit(f"error: {error.strerror}: {error.filename}. Name a place that may be written to: --out <directory>")

@@ -13,6 +13,7 @@ from typing import Any
 import hydra
 import pandas as pd
 import pytest
+from hydra.errors import InstantiationException
 from hydra.utils import get_class, get_method, instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -400,6 +401,24 @@ def test_a_full_disk_is_told_in_one_sentence_whatever_it_led_to() -> None:
     said = "the disk of /there is full: last.ckpt was not written"
     assert of(OSError(errno.ENOSPC, said)) == f"error: {said}"
     assert of(OSError(errno.EIO, said)) is None and of(OSError(errno.ENOSPC, "No space left on device")) is None
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_place_that_may_not_be_written_to_is_named_with_a_way_out(number: int) -> None:
+    def of(replace: bool) -> str | None:
+        try:
+            try:
+                raise OSError(number, os.strerror(number), "outputs")
+            except OSError as refused:
+                if replace:
+                    raise ValueError("said better") from None
+                raise InstantiationException("Error in call to target") from refused
+        except (ValueError, InstantiationException) as error:
+            return explain(error, CONF)
+
+    said = of(replace=False)
+    assert said is not None and said.startswith(f"error: {os.strerror(number)}: {Path.cwd() / 'outputs'}. ")
+    assert "another: hydra.run.dir=<directory>" in said and "outputs" not in str(of(replace=True))
 
 
 @pytest.mark.parametrize(

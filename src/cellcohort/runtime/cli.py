@@ -33,7 +33,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from cellcohort.files import NAMED, NO_SPACE
+from cellcohort.files import NAMED, NO_SPACE, REFUSED
 from cellcohort.runtime import signals
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.stored_config import AXES_OF_0_1
@@ -181,8 +181,8 @@ def explain(error: Exception, config_dir: Path) -> str | None:
             meant = f" Did you mean {group}={near[0]}?" if near else ""
             return f"{group} has no choice {name}.{meant} The choices of {group} are: {', '.join(error.options)}."
         return f"{error}\nThe choices of {group} are: {', '.join(_options_of(config_dir / group)) or 'none'}."
-    if full := _full_disk(error):
-        return f"error: {full}"
+    if told := _of_the_disk(error):
+        return f"error: {told}"
     if isinstance(error, InstantiationException):
         cause = bare(error)
         if cause is not error:
@@ -203,12 +203,18 @@ def explain(error: Exception, config_dir: Path) -> str | None:
     return None
 
 
-def _full_disk(error: BaseException | None) -> str:
-    """Return what was told of a full disk, be it the cause of other errors; empty where there was none."""
+def _of_the_disk(error: BaseException | None) -> str:
+    """Return what was told of a full disk, or that a path is refused, be it the cause of other errors; else "" ."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_SPACE and NAMED in str(error.strerror):
             return str(error.strerror)
-        error = error.__cause__ or error.__context__
+        if isinstance(error, OSError) and error.errno in REFUSED and error.filename:
+            path = Path(os.fsdecode(error.filename)).absolute()
+            return (
+                f"{error.strerror}: {path}. Change the rights of that place, or name another: "
+                "hydra.run.dir=<directory> for a run, data.path for simulated data, prepare.out for a store."
+            )
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return ""
 
 
