@@ -23,6 +23,7 @@ from cellcohort.cells import CellTable
 from cellcohort.composition.meter import describe
 from cellcohort.preview import Survey, cover, findings, picture, report, survey, training_cells
 from cellcohort.preview.checks.labels import alike, merge_option
+from cellcohort.preview.describe import asked_lines
 from cellcohort.preview.tables import WIDTH
 from cellcohort.sampling import (
     BatchSampler,
@@ -101,6 +102,17 @@ def test_batches_of_several_experiments_are_told_as_such() -> None:
     assert "EXPERIMENT: share of a batch (each batch has several primary labels)" in text
     assert of.primary is None and of.group is None and (of.numbers["leak/held"] == 0.1).all()
     picture(of, "blocks")
+
+
+def test_shares_within_the_labels_of_a_group_are_told_as_such() -> None:
+    group, columns = {"group": ExperimentAware(column="condition")}, ["condition", "experiment"]
+    equal = sampler(cells_of(EVEN), {**group, "share": ConditionBalanced(column=columns)})
+    title = "condition x experiment"
+    assert f"Each {title} has the same share of the cells of its condition in a batch." in asked_lines(equal)
+    ratio = {label: 1 + number % 2 for number, label in enumerate(equal.cells.column(columns).present())}
+    unequal = sampler(cells_of(EVEN), {**group, "share": ConditionBalanced(ratio, column=columns)})
+    (said,) = (line for line in asked_lines(unequal) if line.startswith(f"Each {title}"))
+    assert said.startswith(f"Each {title} has its share of the cells of its condition in a batch, in proportion to ")
 
 
 def test_one_of_anything_is_told_as_one() -> None:

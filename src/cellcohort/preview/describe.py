@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cellcohort.cells import CellTable, Column
+from cellcohort.cells import CellTable, Column, names_of
 from cellcohort.composition.meter import title_of
 from cellcohort.composition.metrics import label_texts
 from cellcohort.messages import listed, plural_of, several
@@ -56,7 +56,9 @@ def asked_lines(sampler: Sampler) -> Iterator[str]:
             yield _group(axis, sampler)
     for axis in axes:
         if isinstance(axis, ShareAxis):
-            yield _share(axis, sampler.cells.column(axis.column))
+            columns = {*names_of([axis.column])}
+            within = [one for one in axes if isinstance(one, GroupAxis) and {*names_of([one.column])} < columns]
+            yield _share(axis, sampler.cells.column(axis.column), f" of its {title_of(within[0])}" if within else "")
         elif isinstance(axis, WindowAxis):
             yield (
                 f"{percent(axis.inside)} of each batch are cells within {axis.half_width:g} h of one focal time (both "
@@ -96,7 +98,7 @@ def _group(axis: GroupAxis, sampler: Sampler) -> str:
     return f"Each batch has {primary}: {whole}. Each {title_of(axis)} {how}.{out}"
 
 
-def _share(axis: ShareAxis, column: Column) -> str:
+def _share(axis: ShareAxis, column: Column, of_group: str) -> str:
     shares = axis.shares(column)
     shares = shares / shares.sum()
     present = column.counts() > 0
@@ -105,6 +107,8 @@ def _share(axis: ShareAxis, column: Column) -> str:
     left_out = [name for name, s, p in zip(labels, shares, present, strict=True) if p and not s]
     out = f" Left out: {listed(left_out, FEW)}." if left_out else ""
     if np.allclose(wanted, wanted[0]):
-        return f"Each {title_of(axis)} has the same share of the batch, {percent(wanted[0])}.{out}"
+        same = f"the cells{of_group} in a batch" if of_group else f"the batch, {percent(wanted[0])}"
+        return f"Each {title_of(axis)} has the same share of {same}.{out}"
     each = [f"{name} {percent(s)}" for name, s in zip(labels, shares, strict=True) if s > 0]
-    return f"Each {title_of(axis)} has its share of the batch: {listed(each, FEW)}.{out}"
+    part = f"the cells{of_group} in a batch, in proportion to" if of_group else "the batch:"
+    return f"Each {title_of(axis)} has its share of {part} {listed(each, FEW)}.{out}"

@@ -178,7 +178,10 @@ def test_a_position_may_lack_a_channel_in_which_it_has_no_cells(tmp_path: Path) 
             r"no column store_path, channel_name; it has",
         ),
         (lambda frame: frame.assign(store_path=[f"p{i % 2}" for i in range(len(frame))]), r"one of .* is on 2 plates"),
-        (lambda frame: frame.assign(store_path="gone.zarr"), r"the plate of one is not there: .*gone\.zarr"),
+        (
+            lambda frame: frame.assign(store_path="gone.zarr"),
+            r"the plate of one is not there: .*gone\.zarr .* Correct store_path in the cell index",
+        ),
         (
             lambda frame: frame.assign(y=frame["y"].where(frame["t"] > 0)),
             r"y of one is no number in \d+ of|missing val",

@@ -133,8 +133,10 @@ def stamp(file: Path) -> str:
 
 def _open(experiment: Experiment) -> zarr.Group:
     if not experiment.plate.exists():
+        correct = "store_path in the cell index" if experiment.indexed else "`plate` in the collection"
         raise FileNotFoundError(
-            f"the plate of {experiment.name} is not there: {experiment.plate} (seen from {Path.cwd()})."
+            f"the plate of {experiment.name} is not there: {experiment.plate} (seen from {Path.cwd()}). Correct "
+            f"{correct}, where a path that is not absolute begins at the folder of the file."
         )
     try:
         group = zarr.open_group(experiment.plate, mode="r", use_consolidated=False)
