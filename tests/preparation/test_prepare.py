@@ -28,6 +28,7 @@ from dask.distributed import LocalCluster
 from scipy import sparse
 
 from cellcohort.data.anndata import load_anndata
+from cellcohort.data.patches import load_patches
 from cellcohort.data.timelapse import Timelapse
 from cellcohort.datasets.stored.store import Store
 from cellcohort.preparation import cluster as preparation_workers
@@ -37,7 +38,7 @@ from cellcohort.preparation.pipeline import _lost_workers
 from cellcohort.sources.anndata import AnnDataFiles
 from cellcohort.sources.planted import Planted
 from cellcohort.sources.timelapse import Patches
-from plates import two_plates
+from plates import entry, two_plates, write_collection
 from stores import FEATURES, QUIET, cells, dense, prepared, write
 
 pytestmark = QUIET
@@ -315,6 +316,20 @@ def test_how_other_patches_were_made_is_told(tmp_path: Path) -> None:
 def test_slices_at_random_are_no_patches_to_store(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"source\.collection\.z=random: .*data\.z=random"):
         Patches(Timelapse(two_plates(tmp_path), patch=(1, 16, 16), z="random"))
+
+
+def test_labels_of_a_collection_are_columns_of_its_store(tmp_path: Path) -> None:
+    two_plates(tmp_path)
+    two = entry("two", tracks="two.csv", interval_minutes=60, labels={"cell_line": "Huh7", "dose": "10"})
+    collection = write_collection(tmp_path, entry("one", labels={"cell_line": "A549"}), two)
+    prepare(Patches(Timelapse(collection, patch=(1, 16, 16))), tmp_path / "out.zarr", **SMALL)
+    cells = load_patches(tmp_path / "out.zarr").cells
+    line, plate = (cells.column(name) for name in ("cell_line", "experiment"))
+    assert {("A549", "one"), ("Huh7", "two")} == {
+        (line.labels[a], plate.labels[b]) for a, b in zip(line.codes, plate.codes, strict=True)
+    }
+    assert (cells.values("dose").notna().to_numpy() == (plate.codes == plate.labels.index("two"))).all()
+    assert cells.has("position") and cells.has("well")
 
 
 def test_strata_that_are_many_are_not_all_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,9 +30,9 @@ class DemoTimelapse(PatchOptions):
     ----------
     path, simulation_seed, founders, image_size, frames
         See :func:`cellcohort.simulation.plates.screen`. The first of several processes writes, the others wait.
-    patch, channels, pixel_size, z, border, blank_frames, faulty_cells, normalise, normalise_by, statistics, tau_hours
+    patch, channels, pixel_size, z, border, blank_frames, faulty_cells, missing, normalise, normalise_by, statistics
         As for :class:`cellcohort.data.timelapse.PatchOptions`.
-    tau, tau_decay_hours, positive, positive_columns, positive_channel, augment, cache_megabytes, seed
+    tau_hours, tau, tau_decay_hours, positive, positive_columns, positive_channel, augment, cache_megabytes, seed
         As for :class:`cellcohort.data.timelapse.PatchOptions`. What is cached lies beside the collection.
     """
 

@@ -31,6 +31,7 @@ from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import Tau, TauDraw
 from cellcohort.datasets.protocol import LabelledCells, Views
 from cellcohort.messages import whole_number
+from cellcohort.missing_values import Missing, refuse_missing
 
 __all__ = ["PatchOptions", "Timelapse", "load_cells", "load_timelapse"]
 
@@ -68,6 +69,9 @@ class PatchOptions:
         Whether cells whose centre lies outside the image, and frames of a track in which its mother is still there,
         are left out, with a warning that gives their number and an example, or refused. Where they are more than half
         of an experiment, they are always refused.
+    missing : {"error", "label"}
+        Whether cells that lack a label by which they are drawn, split or scored, such as a well without a condition or
+        a channel without an organelle, are refused, or are a label of their own, "missing".
     normalise : {"frame", "position", "plate", "none"}
         Over what the pixels of a channel are brought to one brightness and contrast.
     normalise_by : {"mean", "median", "percentiles"}
@@ -107,6 +111,7 @@ class PatchOptions:
     border: Border = "clamp"
     blank_frames: BlankFrames = "drop"
     faulty_cells: FaultyCells = "drop"
+    missing: Missing = "error"
     normalise: Normalise = "position"
     normalise_by: NormaliseBy = "mean"
     statistics: Statistics = "measured"
@@ -122,7 +127,7 @@ class PatchOptions:
 
     def _cells_of(self, experiments: Sequence[Experiment], cache: str | Path, pairs: PairRule | None) -> LabelledCells:
         index = self._index(experiments, cache)
-        cells = _cells(index)
+        cells = self._table(index)
         if rule := chosen(pairs):
             return LabelledCells(cells, Patches.whole, rule, index.remarks)
         positive, columns, itself = self._by()
@@ -149,7 +154,7 @@ class PatchOptions:
             )
         index, (positive, columns, may_be_itself) = self._index(experiments, cache), self._by()
         return Patches(
-            _cells(index),
+            self._table(index),
             index.fields,
             index.place,
             self._region,
@@ -179,6 +184,10 @@ class PatchOptions:
         check_positive_channel(self.positive_channel, self.channels, self.positive)
         options = (self.border, cache, self.blank_frames, self.faulty_cells, self.channels)
         return make_index(experiments, self._region, *options)
+
+    def _table(self, index: Index) -> CellTable:
+        refuse_missing(index.frame, (), ("experiment", "condition"), self.missing, "data.missing=label")
+        return CellTable.from_frame(index.frame, hours="hours", track="track", missing=self.missing)
 
     @property
     def _region(self) -> Region:
@@ -227,9 +236,9 @@ class Timelapse(PatchOptions):
     cache : str or Path
         Directory of the index and of the brightness of every position, which are made again when
         the collection, its files or the options change.
-    patch, channels, pixel_size, z, border, blank_frames, faulty_cells, normalise, normalise_by, statistics, tau_hours
+    patch, channels, pixel_size, z, border, blank_frames, faulty_cells, missing, normalise, normalise_by, statistics
         As for :class:`PatchOptions`.
-    tau, tau_decay_hours, positive, positive_columns, positive_channel, augment, cache_megabytes, seed
+    tau_hours, tau, tau_decay_hours, positive, positive_columns, positive_channel, augment, cache_megabytes, seed
         As for :class:`PatchOptions`.
     """
 
@@ -327,7 +336,3 @@ def load_cells(
 ) -> LabelledCells:
     """Read the cells of a collection without their images; the options are those of :class:`Timelapse`."""
     return Timelapse(path, experiments, **options).cells(also)
-
-
-def _cells(index: Index) -> CellTable:
-    return CellTable.from_frame(index.frame, hours="hours", track="track")

@@ -107,9 +107,12 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     unit = _unit(dataset)
     for part, mask in (("training", ~validation), ("validation", validation)):
         if not mask.any():
+            joined = (
+                "" if by in ("track", "experiment") else f" Groups of {by!r} with cells of one {unit} are one group."
+            )
             raise ValueError(
-                f"no cell is left for {part} (by={by!r}, fraction={fraction}, held_out={held_out}); "
-                f"hold out other groups, or split by='track' a table with two {plural_of(unit)} of one condition."
+                f"no cell is left for {part} (by={by!r}, fraction={fraction}, held_out={held_out}); hold out other "
+                f"groups, or split by='track' a table with two {plural_of(unit)} of one condition.{joined}"
             )
     alike = validation & copied(dataset.cells, ~validation)
     why = f"training has {'cells of the same values' if alike.any() else f'other cells of the same {unit}'}"

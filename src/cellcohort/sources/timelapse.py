@@ -80,6 +80,9 @@ class Patches:
                 column = cells.column(name)
                 labels[name] = np.array(column.labels)[column.codes]
         obs = pd.DataFrame(labels)
+        for name in (name for name in cells.column_names if name not in obs):  # labels of the collection and the tracks
+            values = cells.values(name).reset_index(drop=True)
+            obs[name] = values if pd.api.types.is_numeric_dtype(values) else pd.Categorical(values)
         obs["source_file"] = pd.Categorical([type(self._samples).__name__] * len(obs))
         obs["source_row"] = np.arange(len(obs))
         obs.index = obs.index.astype(str)

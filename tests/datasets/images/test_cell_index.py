@@ -143,6 +143,29 @@ def test_numbers_name_experiments_as_texts_do(changed: Callable[..., Path], tmp_
     assert set(map(str, data.cells.column("marker").present())) == {"0", "1"}
 
 
+def test_cells_without_a_label_are_refused_or_a_label_of_their_own(
+    changed: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = changed(lambda frame: frame.assign(perturbation=frame["perturbation"].where(frame["well"] == "A/1", "")))
+    with pytest.raises(ValueError, match=r"missing values: 'condition' in \d+ of \d+ rows.* data\.missing=label"):
+        load(path, tmp_path)
+    cells = load(path, tmp_path, missing="label").cells
+    assert set(cells.column("condition").present()) == {"mock", "missing"}
+    assert set(cells.column("organelle").present()) == {"mitochondria", "missing"}
+
+
+def test_coordinates_that_look_like_micrometers_are_told(tmp_path: Path) -> None:
+    positions, size = ["A/1/0", "B/2/0"], 0.5
+    write_plate(tmp_path / "one.zarr", dict.fromkeys(positions, SHAPE), pixel_size=size)
+    tracks_of(positions, seed=3).to_parquet(tmp_path / "one.parquet")
+    path = tmp_path / "cells.parquet"
+    Timelapse(write_collection(tmp_path, entry("one")), **OPTIONS, cache=tmp_path).write_index(path)
+    frame = pd.read_parquet(path)
+    frame.assign(y=frame["y"] * size, x=frame["x"] * size).to_parquet(path)
+    with pytest.warns(UserWarning, match=r"If they are, write y and x of the cell index in pixels\."):
+        load(path, tmp_path)
+
+
 def test_a_position_may_lack_a_channel_in_which_it_has_no_cells(tmp_path: Path) -> None:
     both, positions = {"A/1/0": SHAPE, "B/2/0": SHAPE}, ["A/1/0", "B/2/0"]
     write_plate(tmp_path / "one.zarr", both)
@@ -191,6 +214,11 @@ def test_a_position_may_lack_a_channel_in_which_it_has_no_cells(tmp_path: Path) 
         (
             lambda frame: frame.assign(hours_post_perturbation=frame["t"] * 1800.0),
             r"experiment one of .*hours_post_perturbation rises by 1800 a frame, and interval_minutes=30 says by 0\.5",
+        ),
+        (lambda frame: frame.iloc[:0], r"changed\.parquet has no rows"),
+        (
+            lambda frame: frame.drop(columns="well"),
+            r"fov of one names 1 position that the plate lacks: 0; it has A/1/0",
         ),
         (lambda frame: frame.assign(interval_minutes=0.5), r"rises by 0\.5 a frame, and interval_minutes=0\.5 says"),
     ],

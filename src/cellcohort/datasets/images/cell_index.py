@@ -88,6 +88,8 @@ def read_cell_index(path: str | Path) -> list[Experiment]:
         )
     some = {*NEEDED[:3], "channel", "well", "t", "hours", "interval_minutes"} & {*names}
     rows = _read(path, {name: names[name] for name in sorted(some)})
+    if not len(rows):
+        raise ValueError(f"{path} has no rows; a row per cell, time and channel is needed.")
     if holes := {names[name]: n for name in NEEDED if name in rows and (n := int(rows[name].isna().sum()))}:
         raise ValueError(f"{path} has missing values, by column: {holes}; fill them, or drop these rows.")
     return [_experiment(path, str(name), own) for name, own in rows.groupby("experiment", sort=False, observed=True)]
@@ -114,7 +116,6 @@ def _experiment(path: Path, name: str, rows: pd.DataFrame) -> Experiment:
         channels=tuple(seen),
         include=tuple(sorted({position for of_one in seen.values() for position in of_one})),
         exclude=(),
-        coordinates="pixel",
         hours="hours" if interval is None and "hours" in rows and rows["hours"].notna().any() else None,
         indexed=True,
         seen=seen,

@@ -92,6 +92,13 @@ class Experiment:
         include = self.seen.get(channel, self.include)
         return replace(self, channels=(channel,), labels=labels, channel_labels={}, include=include, seen={})
 
+    @property
+    def in_pixels(self) -> str:
+        """How messages say that coordinates in micrometers are made pixels."""
+        if self.indexed:
+            return "write y and x of the cell index in pixels"
+        return "set coordinates: micrometer for this experiment in the collection"
+
     def condition_of(self, well: str) -> str | None:
         """Return the condition of a well; None where it has none."""
         return next((label for label, wells in self.conditions.items() if well in wells), None)

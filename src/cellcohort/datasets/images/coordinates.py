@@ -72,8 +72,8 @@ def warn_of_units(frame: pd.DataFrame, field: np.ndarray, fields: Sequence[Field
     if _fills(share / size, n) and (size < LESS).all():
         warnings.warn(
             f"coordinates of {experiment.name} reach {reach} at most, {reached}, as coordinates in micrometers do at "
-            f"the pixel size of {size[0, 0]:.4g} micrometers that the plate gives. If they are, set coordinates: "
-            "micrometer for this experiment in the collection; if they are pixels, set coordinates: pixel.",
+            f"the pixel size of {size[0, 0]:.4g} micrometers that the plate gives. If they are, {experiment.in_pixels}"
+            f"{'' if experiment.indexed else '; if they are pixels, set coordinates: pixel'}.",
             stacklevel=2,
         )
         return
@@ -82,7 +82,7 @@ def warn_of_units(frame: pd.DataFrame, field: np.ndarray, fields: Sequence[Field
             warnings.warn(
                 f"coordinates of {experiment.name} reach {reach} at most, {reached}, as pixels of level {level} of the "
                 f"pyramid do, which is {factor:g} times smaller. If they are, multiply y and x by {factor:g}, since "
-                "images are read at level 0; if not, set coordinates: pixel for this experiment in the collection.",
+                f"images are read at level 0{'' if experiment.indexed else '; if not, set coordinates: pixel'}.",
                 stacklevel=2,
             )
             return

@@ -126,8 +126,8 @@ def _unit(
         shape = np.array([f.shape for f in fields])[number]
         if all((found[axis] < shape[:, i]).all() for axis, i in (("y", 3), ("x", 4))):
             said = (
-                f"As micrometers, at the plate's pixel size of {size:.4g}, they would lie inside: if they are, set "
-                "coordinates: micrometer for this experiment in the collection."
+                f"As micrometers, at the plate's pixel size of {size:.4g}, they would lie inside: if they are, "
+                f"{experiment.in_pixels}."
             )
             return said, EXPLAINED if experiment.coordinates is None else LARGE
     return "Give z, y and x in pixels.", LARGE

@@ -111,7 +111,8 @@ def fields_of(experiment: Experiment) -> list[Field]:
     wells = sorted({name.rpartition("/")[0] for name in positions})
     mapped = [well for of_one in experiment.conditions.values() for well in of_one]
     _check_there(experiment, "conditions", mapped, wells, "well")
-    _check_there(experiment, "include", experiment.include or (), positions, "position")
+    include = "fov" if experiment.indexed else "include"
+    _check_there(experiment, include, experiment.include or (), positions, "position")
     _check_there(experiment, "exclude", experiment.exclude, positions, "position")
     used = {name: position for name, position in positions.items() if experiment.uses(name)}
     if not used:
