@@ -27,6 +27,7 @@ import zarr
 from dask.distributed import LocalCluster
 from scipy import sparse
 
+from cellcohort.cells import CellTable
 from cellcohort.data.anndata import load_anndata
 from cellcohort.data.patches import load_patches
 from cellcohort.data.timelapse import Timelapse
@@ -401,14 +402,7 @@ def test_a_cluster_that_cannot_work_is_told_with_its_address(tmp_path: Path, mon
 def test_patches_keep_their_axes(tmp_path: Path) -> None:
     patches = np.random.default_rng(0).random((90, 2, 1, 8, 8)).astype(np.float32)
     adata = cells(90)
-    table = SimpleNamespace(
-        hours=adata.obs.hours.to_numpy(),
-        has=lambda name: name in ("experiment", "condition", "track"),
-        column=lambda name: SimpleNamespace(
-            codes=adata.obs[name].astype("category").cat.codes.to_numpy(),
-            labels=tuple(adata.obs[name].astype("category").cat.categories),
-        ),
-    )
+    table = CellTable.from_frame(adata.obs, hours="hours", track="track")
     whole: Any = SimpleNamespace(shape=(2, 1, 8, 8), cells=table, recorded=lambda positions: patches[positions])
     whole.every_cell = lambda: whole
     source = Patches(SimpleNamespace(dataset=lambda: whole))  # type: ignore[arg-type]

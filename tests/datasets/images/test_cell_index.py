@@ -135,6 +135,20 @@ def test_an_index_without_times_tracks_and_slices_is_read_as_snapshots_in_focus(
     assert table(data)["track"].nunique() == len(frame) // 2
 
 
+def test_channels_of_an_input_are_in_one_order_whatever_the_order_of_the_rows(
+    changed: Callable[..., Path], tmp_path: Path
+) -> None:
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        frame = frame[frame["experiment"].isin(["one", "three"]) & (frame["channel_name"] != "DAPI")]
+        return frame.sort_values(["experiment", "channel_name"], ascending=[True, False])
+
+    with pytest.warns(UserWarning, match=r"other channels .*: one \['Phase', 'Marker'\], three \['Phase', 'GFP'\]"):
+        data = load(changed(change), tmp_path, channels="together")
+    assert data.channels == ("Phase", "Marker/GFP")
+    plates = {field.experiment: [STORED[field.experiment][i] for i in field.channels] for field in data.chunks.fields}
+    assert plates == {"one": ["Phase", "Marker"], "three": ["Phase", "GFP"]}
+
+
 def test_numbers_name_experiments_as_texts_do(changed: Callable[..., Path], tmp_path: Path) -> None:
     number = {"one": 1, "two": 2, "three": 3}
     path = changed(lambda frame: frame.assign(experiment=frame["experiment"].map(number), marker=frame["t"] % 2))

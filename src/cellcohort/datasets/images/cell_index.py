@@ -51,7 +51,8 @@ def read_cell_index(path: str | Path) -> list[Experiment]:
     Parameters
     ----------
     path : str or Path
-        A ``.parquet`` file. Paths of plates in it are relative to its folder, if they are not absolute.
+        A ``.parquet`` file. Paths of plates in it are relative to its folder, if they are not absolute. The channels of
+        an experiment are in the order of how many experiments have them, and then of their names.
 
     Raises
     ------
@@ -92,10 +93,13 @@ def read_cell_index(path: str | Path) -> list[Experiment]:
         raise ValueError(f"{path} has no rows; a row per cell, time and channel is needed.")
     if holes := {names[name]: n for name in NEEDED if name in rows and (n := int(rows[name].isna().sum()))}:
         raise ValueError(f"{path} has missing values, by column: {holes}; fill them, or drop these rows.")
-    return [_experiment(path, str(name), own) for name, own in rows.groupby("experiment", sort=False, observed=True)]
+    common = rows.groupby("channel", observed=True)["experiment"].nunique()
+    channels = sorted(common.index, key=lambda channel: (-common[channel], str(channel)))
+    parts = rows.groupby("experiment", sort=False, observed=True)
+    return [_experiment(path, str(name), own, channels) for name, own in parts]
 
 
-def _experiment(path: Path, name: str, rows: pd.DataFrame) -> Experiment:
+def _experiment(path: Path, name: str, rows: pd.DataFrame, channels: Sequence[str]) -> Experiment:
     plates = rows["store_path"].unique().tolist()
     if len(plates) > 1:
         raise ValueError(
@@ -105,7 +109,8 @@ def _experiment(path: Path, name: str, rows: pd.DataFrame) -> Experiment:
     _check_clock(path, name, rows)
     interval, start = _clock(rows)
     places = rows[["channel", *({"well", "fov"} & {*rows})]].drop_duplicates()
-    seen = {str(channel): tuple(sorted({*_positions(own)})) for channel, own in places.groupby("channel", sort=False)}
+    parts = dict(iter(places.groupby("channel", observed=True)))
+    seen = {str(channel): tuple(sorted({*_positions(parts[channel])})) for channel in channels if channel in parts}
     return Experiment(
         name=name,
         plate=path.parent / str(plates[0]),

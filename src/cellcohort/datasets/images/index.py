@@ -134,13 +134,8 @@ def make_index(
         of_each = list(pool.map(fields_of, experiments))
     if channels == "each":
         experiments, of_each = _one_channel_each(experiments, of_each)
-    elif lacking := [field for of_one in of_each for field in of_one if ABSENT in field.channels]:
-        one = lacking[0]
-        raise ValueError(
-            f"{several(len(lacking), 'position')} without a channel of {list(one.channel_names)}, such as {one.name} "
-            f"of {one.experiment}: leave their rows out of the cell index, or make each channel a sample of its own by "
-            "data.channels=each."
-        )
+    else:
+        _check_alike(experiments, of_each)
     fields = [field for of_one in of_each for field in of_one]
     sizes = region.sizes(fields)
     file = Path(cache) / f"index-{_fingerprint(experiments, fields, sizes)}.parquet"
@@ -186,6 +181,20 @@ def _one_channel_each(
         for number, channel in enumerate(experiment.channels)
     ]
     return [experiment for experiment, _ in parts], [fields for _, fields in parts]
+
+
+def _check_alike(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]) -> None:
+    """Refuse positions of a cell index that lack a channel of the input, and tell of inputs of different channels."""
+    if lacking := [field for of_one in of_each for field in of_one if ABSENT in field.channels]:
+        one = lacking[0]
+        raise ValueError(
+            f"{several(len(lacking), 'position')} without a channel of {list(one.channel_names)}, such as {one.name} "
+            f"of {one.experiment}: leave their rows out of the cell index, or make each channel a sample of its own by "
+            "data.channels=each."
+        )
+    if any(one.indexed for one in experiments) and len({one.channels for one in experiments}) > 1:
+        unlike = listed(f"{one.name} {list(one.channels)}" for one in experiments)
+        warnings.warn(f"inputs have other channels in some experiments than in others: {unlike}.", stacklevel=3)
 
 
 def images_of(index: Index) -> pd.DataFrame:
