@@ -78,7 +78,8 @@ class Patches:
                 labels[name] = cells.hours
             elif name != "hours" and cells.has(name):
                 column = cells.column(name)
-                labels[name] = np.array(column.labels)[column.codes]
+                each = ["/".join(map(str, one)) if isinstance(one, tuple) else one for one in column.labels]
+                labels[name] = np.array(each)[column.codes]
         obs = pd.DataFrame(labels)
         for name in (name for name in cells.column_names if name not in obs):  # labels of the collection and the tracks
             values = cells.values(name).reset_index(drop=True)
