@@ -191,7 +191,7 @@ class CellTable:
             if not self.has(name):
                 raise ValueError(self._unknown(name))
             words = said_words(self._frame.attrs.get("words", {}).get(name, {}))  # those that a text file had
-            self._columns[name] = _code(self._frame[name], self._missing, words)
+            self._columns[name] = _code(_only(self._frame, name), self._missing, words)
         return self._columns[name]
 
     def unlabelled(self, name: Name) -> np.ndarray:
@@ -207,7 +207,7 @@ class CellTable:
 
     def values(self, name: str) -> pd.Series:
         """Values of a column as the table holds them, one per cell; the index plays no part."""
-        return self._frame[name]
+        return _only(self._frame, name)
 
     def with_column(self, name: str, values: Any) -> CellTable:
         """Return the same cells with one more column, (n_cells,)."""
@@ -275,8 +275,15 @@ def _require(frame: pd.DataFrame, role: str, name: str) -> None:
             f"{role}={name!r} is not a column; the table has {listed(there)}. {meant([name], there)}"
             f"Name one of these with data.columns.{role}, or say null there if there is none; in code {role}=None."
         )
-    if isinstance(frame[name], pd.DataFrame):
-        raise ValueError(f"{role}={name!r} names {frame[name].shape[1]} columns of the table; rename all but one.")
+    _only(frame, name, f"{role}=")
+
+
+def _only(frame: pd.DataFrame, name: str, role: str = "") -> pd.Series:
+    """Return the column of a name; a table may have several of one name, as long as they are not used."""
+    found: Any = frame[name]
+    if isinstance(found, pd.DataFrame):
+        raise ValueError(f"{role}{name!r} names {found.shape[1]} columns of the table; rename all but one.")
+    return found
 
 
 def factorized(values: pd.Series) -> tuple[np.ndarray, Any]:

@@ -43,6 +43,15 @@ def test_an_obs_without_an_index_is_damaged() -> None:
             read_obs(obs)
 
 
+def test_a_column_that_is_there_twice_is_refused_where_it_is_used() -> None:
+    frame = pd.DataFrame([["a", "x", "1", "2"]] * 4, columns=["experiment", "condition", "track", "track"])
+    cells = CellTable.from_frame(frame)
+    with pytest.raises(ValueError, match="'track' names 2 columns of the table; rename all but one"):
+        cells.column("track")
+    with pytest.raises(ValueError, match="track='track' names 2 columns of the table"):
+        CellTable.from_frame(frame, track="track")
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
