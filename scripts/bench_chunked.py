@@ -4,8 +4,10 @@
 
 A store of 64-row chunks, dense or sparse, with 5 experiments, 4 conditions at 70/20/8/2 % and hours 0 to 48 in half
 hours; batches of 256; 4,096 rows in memory, and more where these do not do. Rows per second and their ratios to
-annbatch's RandomSampler, measured right before, are medians over rounds in which every sampler has a turn. `rows read`
-is per row delivered, `least` the least of it with which all cells of a stratum come equally often. `error` is the
+annbatch's RandomSampler and to decoding the store from end to end, both measured right before, are medians over rounds
+in which every sampler has a turn; ratios in brackets are of rows per second of CPU time, in which other work on the
+machine does not count. `bound` is the ratio to decoding if nothing but decoding took time. `rows read` is per row
+delivered, `least` the least of it with which all cells of a stratum come equally often. `error` is the
 largest number of cells by which a batch misses its quota of the leading experiment, of a condition or of the time
 window (below 1 is rounding); `coverage` the distinct cells of an epoch, over those of the row-by-row `BatchSampler`.
 """
@@ -148,15 +150,27 @@ def arms(frame: pd.DataFrame, cells: CellTable, leaky: float) -> list[Arm]:
     return [*found, Arm("row by row, all three", lambda: RowByRow(every), 4)]
 
 
-def speed(array: Any, arm: Arm) -> float:
-    """Rows per second, the making of the first window not counted."""
+def speeds(work: Callable[[], int]) -> tuple[float, float]:
+    """Rows per second of wall time and of CPU time."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    n = work()
+    return n / (time.perf_counter() - wall), n / (time.process_time() - cpu)
+
+
+def decode(array: Any) -> int:
+    """Decode rows in their order, as many at once as a window has, and return how many."""
+    n, window = min(160 * BATCH, array.shape[0]), PRELOAD * CHUNK
+    return sum(array[begin : min(begin + window, n)].shape[0] for begin in range(0, n, window))
+
+
+def speed(array: Any, arm: Arm) -> tuple[float, float]:
+    """Return `speeds` of an arm, the making of the first window not counted."""
     loader: Any = annbatch.Loader(batch_sampler=arm.make(), preload_to_gpu=False)
     batches = iter(loader.add_dataset(array))
-    start, n = time.perf_counter(), 0
-    for _ in range(arm.batches):
-        n += next(batches)["X"].shape[0]
-    batches.close()
-    return n / (time.perf_counter() - start)
+    try:
+        return speeds(lambda: sum(next(batches)["X"].shape[0] for _ in range(arm.batches)))
+    finally:
+        batches.close()
 
 
 def amplification(sampler: annbatch.abc.Sampler, n: int, windows: int = WINDOWS) -> tuple[float, list[np.ndarray]]:
@@ -217,18 +231,26 @@ def main() -> None:
 def report(array: Any, frame: pd.DataFrame, rounds: int, leaky: float) -> None:
     cells = CellTable.from_frame(frame)
     measured = arms(frame, cells, leaky)
-    # RandomSampler before every other, so that both meet the same machine
-    pairs = np.array([[(speed(array, measured[0]), speed(array, arm)) for arm in measured] for _ in range(rounds)])
-    speeds, ratios = np.median(pairs[:, :, 1], axis=0), np.median(pairs[:, :, 1] / pairs[:, :, 0], axis=0)
+    decode(array)
+    # both baselines before every sampler, so that all meet the same machine
+    rounds_of = [
+        [(speeds(lambda: decode(array)), speed(array, measured[0]), speed(array, arm)) for arm in measured]
+        for _ in range(rounds)
+    ]
+    found = np.array(rounds_of)  # (rounds, arms, [decoding, RandomSampler, arm], [wall, CPU])
+    rates = np.median(found[:, :, 2, 0], axis=0)
+    to_decoding, to_random = (np.median(found[:, :, 2] / found[:, :, i], axis=0) for i in (0, 1))
+    print(f"  decoding from end to end: {np.median(found[:, :, 0, 0]):,.0f} rows/s")
     print(
-        f"  {'':<32}{'rows/s':>9}{'x Random':>10}{'rows read':>11}{'least':>7}{'error':>7}"
-        f"{'us/batch':>10}{'coverage':>10}{'shared':>8}{'max rows':>9}"
+        f"  {'':<32}{'rows/s':>9}{'x Random (CPU)':>16}{'x decoding (CPU)':>18}{'bound':>7}{'rows read':>11}"
+        f"{'least':>7}{'error':>7}{'us/batch':>10}{'coverage':>10}{'shared':>8}{'max rows':>9}"
     )
-    for arm, rate, ratio in zip(measured, speeds, ratios, strict=True):
+    for arm, rate, random, decoded in zip(measured, rates, to_random, to_decoding, strict=True):
         if arm.sampler is not None:
             arm.sampler.set_epoch(0)
         read, batches = amplification(arm.make(), len(frame))
-        line = f"  {arm.name:<32}{rate:>9,.0f}{ratio:>10.3f}{read:>11.2f}"
+        line = f"  {arm.name:<32}{rate:>9,.0f}{random[0]:>8.2f} ({random[1]:.2f}){decoded[0]:>11.2f} ({decoded[1]:.2f})"
+        line += f"{1 / read:>7.2f}{read:>11.2f}"
         missed = error(frame, batches, arm, leaky) if "row by row" not in arm.name else 0.0
         if arm.sampler is None:
             print(f"{line}{'':>7}{missed:>7.1f}")

@@ -654,6 +654,32 @@ def test_a_store_says_what_is_wrong_with_it(tmp_path: Path) -> None:
         Store(store.path).obs()
 
 
+def test_texts_are_read_as_categories_and_names_of_rows_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, group = [cells(60), cells(30)], zarr.open_group(tmp_path / "store.zarr", mode="w")
+    parts[1].obs["condition"] = pd.Categorical(["other", None, "drug"] * 10)
+    parts[1].obs["note"] = "late"
+    for number, part in enumerate(parts):
+        part.obs["well"] = pd.array([f"w{number}{i % 3}" for i in range(len(part))], dtype="str")
+        annbatch.write_sharded(group, part, key=f"dataset_{number}", shard_size=64)
+    group.update_attributes(annbatch.io.V1_ENCODING)
+    whole = pd.concat([part.obs for part in parts], ignore_index=True)
+    read_elem = anndata.io.read_elem
+
+    def read(elem: Any) -> Any:
+        assert not elem.name.endswith(("obs", "_index"))
+        return read_elem(elem)
+
+    monkeypatch.setattr(anndata.io, "read_elem", read)
+    obs = Store(tmp_path / "store.zarr").obs()
+    pd.testing.assert_frame_equal(obs.astype(object), whole.astype(object))
+    texts = ["condition", "experiment", "track", "well"]
+    assert [name for name, kind in obs.dtypes.items() if kind == "category"] == [n for n in obs if n in texts]
+    numbers = [name for name in obs if name not in (*texts, "note")]
+    assert numbers and (obs.dtypes[numbers] == whole.dtypes[numbers]).all()
+
+
 @pytest.mark.parametrize("what", ["longer", "none"])
 def test_a_store_without_its_obs_is_refused(tmp_path: Path, what: str) -> None:
     group = zarr.open_group(tmp_path / "store.zarr", mode="w")

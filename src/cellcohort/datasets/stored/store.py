@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import zarr
 from annbatch import DatasetCollection
+from pandas.api.types import union_categoricals
 
 from cellcohort.datasets.codecs import decoding
 
@@ -139,25 +140,39 @@ class Store:
                 raise ValueError(f"{file} {state}: the store is damaged, or was edited. {self._anew()}")
 
     def obs(self) -> pd.DataFrame:
-        """Return the labels of all rows under their original names, whatever codes the datasets give categories."""
-        parts = []
+        """Return the labels of all rows under their original names, whatever codes the datasets give categories.
+
+        Texts are categories, so that each is held once; the names of the rows are left out.
+        """
         for name, checksum in self.manifest.get("labels", {}).items():
             if crc32((self.path / name).read_bytes()) != checksum:
                 raise ValueError(f"{self.path / name} is corrupted: labels are lost. {self._anew()}")
-        for group, array in zip(self._groups, self.arrays, strict=True):
+        for group in self._groups:
             if "obs" not in group:
                 raise ValueError(
                     f"{self.path}/{group.path} was written without its obs: no cell has a label. {self._anew()}"
                 )
-            part: Any = anndata.io.read_elem(group["obs"])
-            if len(part) != array.shape[0]:
+        names = dict.fromkeys(name for group in self._groups for name in _columns(group))
+        original = self.manifest.get("columns", {})
+        columns = {original.get(name, name): self._column(name) for name in names}
+        return pd.DataFrame(columns, pd.RangeIndex(len(self)), copy=False)
+
+    def _column(self, name: str) -> pd.Series:
+        """Return a column of obs, with missing values for the rows of datasets that lack it."""
+        parts = []
+        for group, array in zip(self._groups, self.arrays, strict=True):
+            n = array.shape[0]
+            part = _read_column(group["obs"], name) if name in _columns(group) else pd.Series(np.full(n, np.nan))
+            if len(part) != n:
                 raise ValueError(
-                    f"{self.path}/{group.path}: obs has {len(part)} rows and the inputs have {array.shape[0]}, so "
+                    f"{self.path}/{group.path}: obs has {len(part)} rows and the inputs have {n}, so "
                     f"which label is whose is not known. {self._anew()}"
                 )
-            parts.append(part)
-        obs = pd.concat(parts, ignore_index=True)
-        return obs.rename(columns=self.manifest.get("columns", {}))
+            parts.append(part.astype("category") if pd.api.types.is_string_dtype(part) else part)
+        kinds = {part.cat.categories.dtype if part.dtype == "category" else None for part in parts}
+        if len(kinds) > 1 or None in kinds:
+            return pd.concat(parts, ignore_index=True)
+        return pd.Series(union_categoricals(parts, ignore_order=True))
 
     def obs_names(self) -> np.ndarray:
         """Return the name of the cell of every row, as its source has it, str (n_rows,)."""
@@ -226,6 +241,16 @@ class Store:
             begin = int(end) - array.shape[0]
             if start < end and stop > begin:
                 yield number, max(start - begin, 0), min(stop, int(end)) - begin
+
+
+def _columns(group: Any) -> list[str]:
+    return list(map(str, group["obs"].attrs["column-order"]))
+
+
+def _read_column(obs: Any, name: str) -> pd.Series:
+    if obs.attrs["encoding-version"] == "0.1.0":  # of anndata before 0.8, where categories lie elsewhere
+        return anndata.io.read_elem(obs)[name].reset_index(drop=True)
+    return pd.Series(anndata.io.read_elem(obs[name]))
 
 
 def _inputs(group: Any, layer: str | None, path: Path) -> Any:
