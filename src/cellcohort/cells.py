@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numba import njit
 
 from cellcohort.labels import in_order
 from cellcohort.messages import listed, meant, several
 from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing, said_words
 
-COUNTED_TOGETHER = 2**16  # cells
 TICKS = 1_000_000  # per hour, of the clock that tells times apart
 Name = str | Sequence[str]  # of a column, or of several that are a key jointly
 
@@ -48,10 +48,7 @@ class Column:
 
     @cached_property
     def _counts(self) -> np.ndarray:
-        n = len(self.labels)
-        counts, step = np.zeros(n, np.int64), max(COUNTED_TOGETHER, n)  # in parts, since bincount takes 8 bytes a cell
-        for i in range(0, len(self.codes), step):
-            counts += np.bincount(self.codes[i : i + step], minlength=n)
+        counts = _count(self.codes, np.zeros(len(self.labels), np.int64))
         counts.flags.writeable = False
         return counts
 
@@ -266,6 +263,14 @@ def _check_name(role: str, name: Any) -> None:
     if of_one or not isinstance(parts, Sequence) or not all(part is None or isinstance(part, str) for part in parts):
         may = "the name of one column, or None" if role == "hours" else "the name of a column, a list of names, or None"
         raise ValueError(f"{role}={name!r} must be {may}; columns that are named by numbers need texts as names.")
+
+
+@njit(cache=True)
+def _count(codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Add the cells of each code to `counts`; numpy's bincount would take 8 bytes a cell."""
+    for code in codes:
+        counts[code] += 1
+    return counts
 
 
 def _require(frame: pd.DataFrame, role: str, name: str) -> None:
