@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from cellcohort.datasets.split import split
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.datasets.stored.pairs import Pairs
 from cellcohort.datasets.stored.store import Store
-from cellcohort.loading.chunks import make_chunked_loader
+from cellcohort.loading.chunks import AHEAD, make_chunked_loader, read_ahead
 from cellcohort.loading.rows import make_loader
 from cellcohort.sampling import BatchSampler, ChunkedBatchSampler, ChunksInOrder, ConditionBalanced, ExperimentAware
 from stores import QUIET, cells, prepared, write
@@ -468,3 +469,18 @@ def test_expression_views_out_of_range_are_refused(options: tuple[float, float],
         ExpressionViews(*options)
     with pytest.raises(ValueError, match=r"take \(batch, n_features\)"):
         ExpressionViews()(torch.zeros(2, 3, 4), (0,))
+
+
+def test_windows_are_read_ahead_in_their_order_and_no_further() -> None:
+    asked: list[int] = []
+
+    def requests() -> Iterator[Any]:
+        for number in range(6):
+            asked.append(number)
+            yield number
+
+    windows = read_ahead(lambda number: iter([number]), requests())
+    for number, batches in enumerate(windows):
+        assert asked == list(range(min(number + 1 + AHEAD, 6)))
+        assert list(batches) == [number]
+    assert asked == list(range(6))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from itertools import chain, islice
 from typing import Any
 
 import annbatch
@@ -22,8 +26,11 @@ from cellcohort.sampling.chunked.sampler import ChunkSampler
 __all__ = ["ChunkedLoader", "make_chunked_loader"]
 
 
+AHEAD = 2  # windows that threads read while the batches of one are used: one is decoded while the other is asked for
+
+
 class ChunkedLoader(BatchLoader):
-    """Read with annbatch's `Loader` on a thread, the next chunk window while the batches of this one are used.
+    """Read chunk windows with annbatch's `Loader` on threads, while the batches of an earlier one are used.
 
     All that :class:`~cellcohort.loading.rows.BatchLoader` promises holds here too: errors are raised where
     batches are consumed, a pass is whole or stops with an error, and a pass can go on anywhere.
@@ -38,70 +45,96 @@ class ChunkedLoader(BatchLoader):
         dataset, store = self.dataset, self.dataset.store
         store.check_files()
         epoch, step = self.batch_sampler.next_pass
-        windows = _Windows(self.batch_sampler, dataset, epoch)
-        loader: Any = annbatch.Loader(
-            batch_sampler=windows,
-            return_index=True,
-            preload_to_gpu=self.preload_to_gpu,
-            to="torch" if self.preload_to_gpu else None,
-        )
-        loader.add_datasets(store.arrays)
-        batches = iter(loader)
-        with decoding():  # annbatch opens sparse arrays with its first batch
-            read = self._next_of(batches, windows)
-        while read is not None:
-            rows = read["index"]
-            size = len(rows) // 2 if windows.paired else len(rows)
-            yield dataset.batch(rows[:size], rows[size:], _dense(read["X"]), epoch, step)
-            step += 1
-            read = self._next_of(batches, windows)
+        reader = WindowReader(store.arrays, self.preload_to_gpu)
+        requests = (self._with_positives(request, epoch) for request in self.batch_sampler.sample(len(store)))
+        for batches in read_ahead(lambda request: self._read(reader, request), requests):
+            for read in batches:
+                rows = read["index"]
+                size = len(rows) // 2 if dataset.paired else len(rows)
+                yield dataset.batch(rows[:size], rows[size:], _dense(read["X"]), epoch, step)
+                step += 1
 
-    def _next_of(self, batches: Iterator[Any], windows: _Windows) -> Any:
+    def _read(self, reader: WindowReader, request: LoadRequest) -> Iterator[Any]:
+        store, runs = self.dataset.store, list(request["requests"])
         try:
-            read = next(batches, None)
+            batches = reader.read(request)
         except Exception as error:
-            damage = self.dataset.store.damage(windows.requests)
+            damage = store.damage(runs)
             if damage is None:
                 raise
             raise RuntimeError(damage) from error
-        self.dataset.store.check_read(windows.unchecked)
-        windows.unchecked = []
-        return read
+        store.check_read(runs)
+        return batches
+
+    def _with_positives(self, request: LoadRequest, epoch: int) -> LoadRequest:
+        """Put the places of their positives, drawn among the rows of the window, behind the anchors of every batch."""
+        if not self.dataset.paired:
+            return request
+        splits = request["splits"]
+        rows = np.concatenate([np.arange(run.start, run.stop) for run in request["requests"]])
+        later = self.dataset.positives(rows[np.concatenate(splits)], rows, epoch)
+        order = np.argsort(rows)
+        place = order[np.searchsorted(rows, later, sorter=order)]
+        ends = np.cumsum([len(split) for split in splits])[:-1]
+        both = zip(splits, np.split(place, ends), strict=True)
+        return {**request, "splits": [np.concatenate(each) for each in both]}
 
 
-class _Windows(annbatch.abc.Sampler):
-    """The windows of a sampler, each batch followed by its positives, which are drawn among the rows of the window."""
+class WindowReader(annbatch.abc.Sampler):
+    """Read any chunk window with one annbatch `Loader`, on any thread; as its sampler, it requests that one window.
+
+    Parameters
+    ----------
+    arrays : list of zarr.Array or anndata CSR dataset
+    preload_to_gpu : bool
+        Assemble windows on the GPU.
+    """
 
     batch_size = None  # batches are given as splits
     shuffle = False
 
-    def __init__(self, sampler: ChunkSampler, dataset: StoredCells, epoch: int) -> None:
-        self._sampler, self._dataset, self._epoch = sampler, dataset, epoch
-        self.requests: list[Any] = []  # slices of the window that is being read
-        self.unchecked: list[Any] = []  # the same until its first batch is there
-        self.paired = dataset.paired  # whether positives follow the anchors of a batch
+    def __init__(self, arrays: list[Any], preload_to_gpu: bool = False) -> None:
+        self._of_thread = threading.local()
+        self._first, self._opened = threading.Lock(), False
+        self._loader: Any = annbatch.Loader(
+            batch_sampler=self,
+            return_index=True,
+            preload_to_gpu=preload_to_gpu,
+            to="torch" if preload_to_gpu else None,
+        )
+        self._loader.add_datasets(arrays)
 
-    def n_batches(self, n_obs: int) -> int:
-        return self._sampler.n_batches(n_obs)
+    def read(self, request: LoadRequest) -> Iterator[Any]:
+        """Read the chunks of a window; its batches are cut from them as they are asked for."""
+        self._of_thread.request = request
+        batches = iter(self._loader)
+        with self._first:
+            if not self._opened:
+                with decoding():  # annbatch opens sparse arrays with its first batch
+                    first = next(batches)
+                self._opened = True
+                return chain([first], batches)
+        return chain([next(batches)], batches)
 
-    def validate(self, n_obs: int) -> None:
-        self._sampler.validate(n_obs)
+    def n_batches(self, n_obs: int) -> int:  # noqa: ARG002
+        return len(self._of_thread.request["splits"])
 
-    def _sample(self, n_obs: int) -> Iterator[LoadRequest]:
-        for request in self._sampler.sample(n_obs):
-            self.requests = self.unchecked = list(request["requests"])
-            rows = np.concatenate([np.arange(run.start, run.stop) for run in self.requests])
-            yield {"requests": self.requests, "splits": self._paired(rows, request["splits"])}
+    def validate(self, n_obs: int) -> None: ...
 
-    def _paired(self, rows: np.ndarray, splits: list[np.ndarray]) -> list[np.ndarray]:
-        """Put the places of their positives behind those of the anchors of every batch."""
-        if not self.paired:
-            return splits
-        later = self._dataset.positives(rows[np.concatenate(splits)], rows, self._epoch)
-        order = np.argsort(rows)
-        place = order[np.searchsorted(rows, later, sorter=order)]
-        ends = np.cumsum([len(split) for split in splits])[:-1]
-        return [np.concatenate(both) for both in zip(splits, np.split(place, ends), strict=True)]
+    def _sample(self, n_obs: int) -> Iterator[LoadRequest]:  # noqa: ARG002
+        yield self._of_thread.request
+
+
+def read_ahead(
+    read: Callable[[LoadRequest], Iterator[Any]], requests: Iterator[LoadRequest]
+) -> Iterator[Iterator[Any]]:
+    """Yield what `read` returns of each request, in order, while threads read the `AHEAD` requests that follow."""
+    with ThreadPoolExecutor(AHEAD, "chunks") as threads:
+        pending = deque(threads.submit(read, request) for request in islice(requests, AHEAD))
+        while pending:
+            window = pending.popleft().result()
+            pending.extend(threads.submit(read, request) for request in islice(requests, 1))
+            yield window
 
 
 def _dense(read: Any) -> Tensor:
@@ -113,7 +146,7 @@ def _dense(read: Any) -> Tensor:
 
 
 def make_chunked_loader(
-    dataset: StoredCells, batch_sampler: ChunkSampler, preload_to_gpu: bool = False, buffer_size: int | None = None
+    dataset: StoredCells, batch_sampler: ChunkSampler, preload_to_gpu: bool = False, buffer_size: int = 2
 ) -> ChunkedLoader:
     """Make the loader of one process for cells that are read in chunks.
 
@@ -125,9 +158,9 @@ def make_chunked_loader(
         ``loader.batch_sampler``.
     preload_to_gpu : bool
         Assemble chunk windows on the GPU, which annbatch does with cupy; batches come from there.
-    buffer_size : int, optional
-        Batches that the thread holds ready; by default those of one chunk window, so that the next is read
-        while they are used. Memory then holds three chunk windows.
+    buffer_size : int
+        Batches that are held ready. Memory holds three chunk windows besides: that whose batches are used,
+        and two that threads read meanwhile.
 
     Returns
     -------
@@ -163,8 +196,6 @@ def make_chunked_loader(
         raise ValueError("preload_to_gpu=true needs cupy, which is not installed; set loader.preload_to_gpu=false.")
     if batch_sampler.rank == 0:
         print(*batch_sampler.notes, sep="\n", end="\n" if batch_sampler.notes else "")
-    if buffer_size is None:
-        buffer_size = batch_sampler.per_window
     if buffer_size < 1:
         raise ValueError(f"buffer_size={buffer_size} must be 1 or more.")
     loader = ChunkedLoader(
