@@ -248,9 +248,9 @@ def _columns(group: Any) -> list[str]:
 
 
 def _read_column(obs: Any, name: str) -> pd.Series:
-    if obs.attrs["encoding-version"] == "0.1.0":  # of anndata before 0.8, where categories lie elsewhere
-        return anndata.io.read_elem(obs)[name].reset_index(drop=True)
-    return pd.Series(anndata.io.read_elem(obs[name]))
+    legacy = obs.attrs["encoding-version"] == "0.1.0"  # of anndata before 0.8: categories lie apart from their codes
+    read: Any = anndata.io.read_elem(obs if legacy else obs[name])
+    return read[name].reset_index(drop=True) if legacy else pd.Series(read)
 
 
 def _inputs(group: Any, layer: str | None, path: Path) -> Any:
