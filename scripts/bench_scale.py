@@ -56,7 +56,8 @@ def of_cells(n: int) -> Costs:
     """Seconds and bytes of a table and of its index."""
     before = held()
     costs: Costs = {}
-    costs["s: table"], cells = seconds(lambda: CellTable.from_frame(make_frame(n)))
+    frame = make_frame(n)
+    costs["s: table"], cells = seconds(lambda: CellTable.from_frame(frame))
     costs["B: table"] = held() - before
     with Peak() as peak:
         costs["s: index"], sampler = seconds(lambda: BatchSampler(cells, ALL, BATCH))
@@ -86,7 +87,7 @@ def of_prepare(n: int) -> Costs:
             path / "cells.h5ad"
         )
         columns = ["experiment", "condition", "hours_post_infection"]
-        source = AnnDataFiles(str(path / "cells.h5ad"))
+        source: Any = AnnDataFiles(str(path / "cells.h5ad"))
         with redirect_stdout(None):
             spent, store = seconds(lambda: prepare(source, path / "store.zarr", columns, threads=2))
         return {"s: prepare": spent, "B: store": sum(store.manifest["files"].values())}
