@@ -21,7 +21,7 @@ from cellcohort.composition.log import read_composition
 from cellcohort.module import ContrastiveModule
 from cellcohort.runtime import signals
 from cellcohort.runtime.cli import run_command
-from cellcohort.runtime.run import command, quoted
+from cellcohort.runtime.restart import command, quoted
 from launches import SCRIPTS, torchrun
 
 Train = Callable[..., Path]

@@ -23,7 +23,7 @@ from cellcohort.messages import listed
 from cellcohort.runtime import signals
 from cellcohort.runtime.cli import tell_torchrun
 from cellcohort.runtime.distributed import Launch, launch_store
-from cellcohort.runtime.run import how_to_go_on
+from cellcohort.runtime.restart import how_to_go_on
 
 PATIENCE = 10  # the first step, validations and checkpoints may take so many times as long as the rest
 QUICK = 4  # looks without a sign of life after which a rank is lost where a collective operation has failed

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
 import secrets
-import shlex
 import sys
 import traceback
 import warnings
@@ -30,6 +27,7 @@ from cellcohort.runtime.cli import refuse_unread
 from cellcohort.runtime.compilation import told
 from cellcohort.runtime.distributed import Launch, check_length
 from cellcohort.runtime.options import check_input, check_kinds
+from cellcohort.runtime.restart import how_to_go_on
 from cellcohort.runtime.trackers import finish_trackers, wandb_mode
 
 if TYPE_CHECKING:
@@ -314,40 +312,6 @@ class Run:
                 file.write_text(stopped.how_to_go_on, encoding="utf-8")
         if not signals.handled():
             raise RuntimeError(f"{stopped}. {stopped.how_to_go_on}") from None
-
-
-def how_to_go_on(directory: Path) -> str:
-    """Return the command that goes on with a run from its newest checkpoint that is whole."""
-    if (directory / "checkpoints").is_dir():
-        from cellcohort.runtime.checkpoints import newest_whole  # here, since it imports torch
-
-        if newest := newest_whole(directory / "checkpoints"):
-            return f"To go on: {command(resume=newest)}"
-    return "Start the same command again."
-
-
-def command(**options: Any) -> str:
-    """Return the command that was typed, with other values of some options and no run directory of its own."""
-    leave = ("hydra.run.dir=", *(f"{name}=" for name in options))
-    typed = [argument for argument in sys.argv if not argument.startswith(leave)]
-    launch = Launch.here()
-    start = ["python"]
-    if launch.nodes > 1:  # how they meet is known to torchrun alone
-        per_node = os.environ["LOCAL_WORLD_SIZE"]
-        start = ["torchrun", f"--nnodes={launch.nodes}", f"--nproc-per-node={per_node}", "--rdzv-endpoint=HOST:PORT"]
-        start.insert(3, "--rdzv-backend=c10d")
-    elif launch.world_size > 1:
-        start = ["torchrun", "--standalone", f"--nproc-per-node={launch.world_size}"]
-    return shlex.join([*start, *typed, *(f"{name}={quoted(value)}" for name, value in options.items())])
-
-
-def quoted(value: Any) -> str:
-    """Return a value as Hydra reads it from a command line, in quotes where it needs them."""
-    text = str(value)
-    if re.fullmatch(r"[A-Za-z0-9_./@?|-]+", text):
-        return text
-    # Hydra reads a backslash as it is, save before a quote
-    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
 
 def _unfinished_run(directory: Path) -> bool:

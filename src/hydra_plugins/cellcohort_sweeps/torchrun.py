@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cellcohort.runtime import signals
 from cellcohort.runtime.outcomes import NotStartedError, Outcomes, cause_of, typed
-from cellcohort.runtime.run import quoted
+from cellcohort.runtime.restart import quoted
 
 OF_THE_SWEEP = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep", "hydra.mode")
 
