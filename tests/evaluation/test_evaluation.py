@@ -274,6 +274,10 @@ def test_a_nested_and_a_crossed_design_with_one_effect_have_scores_that_agree(by
         if nested:
             assert np.isnan(value(scores, "condition_probe_within"))
             assert "confounded" in note(scores, "condition_probe_within")
+        for score in (*experiment_scores(planted(frame, effect), held), *ilisi_scores(planted(frame, effect), held)):
+            assert np.isfinite(score.value) or by == "experiment"  # whose experiments are held out whole
+            said = "a difference between conditions looks like one between experiments" in score.note
+            assert said == (nested and np.isfinite(score.value))
     assert found[True].value == pytest.approx(found[False].value, abs=0.08)
     expected = 0.5 if effect == 0 else 0.85
     assert found[True].value == pytest.approx(expected, abs=0.1)

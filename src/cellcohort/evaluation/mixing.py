@@ -101,7 +101,7 @@ def _ilisi_score(inputs: np.ndarray, held: Held, among: np.ndarray, most: int) -
     copies = "" if len(drawn) == len(rows) else f"one of each {held.copy_name}"
     beside = "neighbours of the held-out experiment among training cells of the others" if alone else ""
     draws = f"mean of {len(found)} draws" if len(found) > 1 else ""
-    note = noted(f"{n} cells of each experiment", copies, draws, beside)
+    note = noted(f"{n} cells of each experiment", copies, draws, beside, held.difference_of_conditions)
     return Score(name, float(np.mean(found)), True, len(taken), note)
 
 

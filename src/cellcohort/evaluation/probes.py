@@ -129,17 +129,16 @@ def _condition(inputs: np.ndarray, held: Held, name: str) -> list[Score]:
     classify: Classifier = linear if name.startswith("probe") else nearest
     folds, left_out = _of_markers(held, _across if across else _within)
     labelled = ~held.unlabelled
-    nested = _holds_one_each(held.experiment.codes[labelled], condition.codes[labelled])
     if n := int((~labelled).sum()):
         left_out = [f"{several(n, 'cell')} without a condition", *left_out]
     if not folds:
         needs = "two conditions that two experiments have" if across else "an experiment that holds two conditions"
-        confounded = "confounded: no experiment holds two conditions" if nested else ""
+        confounded = "confounded: no experiment holds two conditions" if held.nested else ""
         return _no_condition_scores(name, noted(confounded, f"needs {needs}", left_out=left_out))
     told = _pooled(inputs, held, condition.codes, folds, classify)
     classes, counts = np.unique(told.truth, return_counts=True)
     rarest = classes[np.argmin(counts)]
-    confounded = CONFOUNDED if nested else ""
+    confounded = CONFOUNDED if held.nested else ""
     samples = "" if across else _not_apart(held, condition.codes)
     over = f"pooled over {several(len(np.unique(told.experiment)), 'experiment')}{_each_marker(held)}"
     recall = f"recall of {condition.labels[rarest]}"
@@ -262,12 +261,6 @@ def _within(held: Held) -> tuple[Folds, list[str]]:
     return folds, left_out
 
 
-def _holds_one_each(experiment: np.ndarray, condition: np.ndarray) -> bool:
-    """Whether no experiment holds two conditions, though there are several experiments."""
-    pairs = np.unique(np.stack([experiment, condition]), axis=1)[0]
-    return len(pairs) > 1 and len(np.unique(pairs)) == len(pairs)
-
-
 def _not_apart(held: Held, condition: np.ndarray) -> str:
     """Return what to note where each sample, such as a well, has one condition and cells on both sides of the split."""
     for name in held.cells.column_names:
@@ -358,7 +351,7 @@ def experiment_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     value = recall_score(told.truth, told.answer, labels=present, average="macro", zero_division=0)
     lost = np.setdiff1d(np.unique(codes), present)
     left_out = [f"{experiment.labels[i]} (in one part of the split only)" for i in lost]
-    note = noted(told.chance(present) + _each_marker(held), left_out=[*left_out, *alone])
+    note = noted(told.chance(present) + _each_marker(held), held.difference_of_conditions, left_out=[*left_out, *alone])
     return [Score(name, float(value), False, len(told.truth), note)]
 
 

@@ -106,6 +106,26 @@ class Held:
         return self.cells.unlabelled("condition")
 
     @cached_property
+    def nested(self) -> bool:
+        """Whether no experiment holds two conditions, though there are several of both."""
+        if self.condition is None:
+            return False
+        labelled = ~self.unlabelled
+        codes = np.stack([self.experiment.codes[labelled], self.condition.codes[labelled]])
+        experiments, conditions = np.unique(codes, axis=1)
+        return len(np.unique(conditions)) > 1 and len(np.unique(experiments)) == len(experiments) > 1
+
+    @property
+    def difference_of_conditions(self) -> str:
+        """What to note of a difference between experiments that may be one between conditions."""
+        if not self.nested:
+            return ""
+        return (
+            "confounded: no experiment holds two conditions, so that a difference between conditions looks like one "
+            "between experiments"
+        )
+
+    @cached_property
     def group(self) -> np.ndarray:
         """Codes of the groups of `whole`, of each experiment apart."""
         return self._in_experiments(self.whole)
