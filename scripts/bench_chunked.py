@@ -228,7 +228,7 @@ def main() -> None:
     parser.add_argument("--prepared", action="store_true", help="leave out the store in random order")
     options = parser.parse_args()
     frame = make_frame(options.rows, experiments=5)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, decoding():  # for annbatch, too, which opens sparse arrays by itself
         array = write(Path(folder) / "store.zarr", options.rows, options.features, options.sparse)
         layouts = {"(i) prepared": prepared(frame)} | ({} if options.prepared else {"(ii) random order": frame})
         for layout, table in layouts.items():
