@@ -236,9 +236,9 @@ def round_batch(plan: Plan, group: int, occurrence: int) -> list[tuple[int, int]
     batches, strata = plan.batches, plan.strata
     targets, key = batches.targets, mix(int(batches.key), group)
     own_strata = [s for s in range(len(strata.group)) if strata.group[s] == group]
-    cells, own, leak = targets.cells(), float(targets.own[group]), float(targets.leak[group])
+    cells, own, leak = targets.cells(), float(targets.own[group]), float(batches.leaks.cells[group])
     theta = min(max((0.25 + occurrence * ((math.sqrt(5) - 1) / 2)) % 1.0, 1e-9), 1 - 1e-9)
-    joint = bool(targets.joint[group])
+    joint = bool(batches.leaks.joint[group])
     taken = own_cells(
         [cells[s] for s in own_strata], own, plan.places, (occurrence, theta), bool(targets.equal[group]), key
     )
@@ -365,7 +365,7 @@ def own_cells(
 
 def leak_line(plan: Plan, group: int) -> list[tuple[int, float]]:
     """Labels that leak into the batches of a group, and where the target of each ends on their line."""
-    strata, leak = plan.strata, float(plan.batches.targets.leak[group])
+    strata, leak = plan.strata, float(plan.batches.leaks.cells[group])
     others = np.zeros(len(strata.levels))
     np.add.at(others, strata.label, np.where(strata.group == group, 0, strata.size))
     labels = np.flatnonzero(others)

@@ -22,7 +22,8 @@ from cellcohort.sampling import (
     TemporallyEnriched,
 )
 from cellcohort.sampling.planning import epoch_plan
-from cellcohort.sampling.planning.epoch_plan import (
+from cellcohort.sampling.planning.epoch_plan import round_batch
+from cellcohort.sampling.planning.primary_groups import (
     RUN,
     STEP,
     WHOLE,
@@ -32,7 +33,6 @@ from cellcohort.sampling.planning.epoch_plan import (
     primary_groups,
 )
 from cellcohort.sampling.planning.primary_sets import _whole_lengths, primary_sets
-from cellcohort.sampling.planning.rounding import round_batch
 from cellcohort.sampling.planning.targets import fill
 from cellcohort.sampling.rng import key_of
 from tables import cases, table
@@ -168,7 +168,7 @@ def test_a_jump_counts_whole_periods_at_once(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(epoch_plan, "round_batch", counted)
     taken, begin, end = np.zeros(12, np.int64), plan._begin(first), plan._begin(first + n)
-    epoch_plan.count_cells.py_func(plan.targets, plan.donors, begin, end, taken, 18, plan.key)
+    epoch_plan.count_cells.py_func(plan.targets, plan.leaks, begin, end, taken, 18, plan.key)
     assert taken.sum() == 18 * n and np.abs(taken - 18 * (end - begin).repeat(4) / 4).max() <= 1
     assert rounded[0] <= 2 * 3, "one batch before and one after the whole periods of each group"
 

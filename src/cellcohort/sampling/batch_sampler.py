@@ -16,8 +16,10 @@ from cellcohort.messages import several, whole_number
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch import Asked, Batch
 from cellcohort.sampling.drawing.row_picker import RowPicker
+from cellcohort.sampling.passes import Passes
+from cellcohort.sampling.planning.covering import covering
 from cellcohort.sampling.planning.plan import Plan
-from cellcohort.sampling.planning.shortfalls import ShortfallWarning, grouped
+from cellcohort.sampling.planning.shortfalls import ShortfallWarning, grouped, rare_strata
 from cellcohort.sampling.schedule import Schedule, ScheduledPicker
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class Picker(Protocol):
         """Return what the axes ask of it."""
 
 
-class BatchSampler:
+class BatchSampler(Passes):
     """Yield batches of cell positions that hold what the axes ask, the same on every process.
 
     A batch is a function of the cells, the axes, `batch_size`, `seed`, the epoch and its place in
@@ -127,7 +129,7 @@ class BatchSampler:
         if scope not in ("rank", "global"):
             raise ValueError(f"scope={scope!r} is not a choice; use 'rank' or 'global'.")
         self.schedule = Schedule(schedule, axes or {}) if schedule else None
-        self.cells, self.scope, self.fixed, self.index_cache = cells, scope, fixed, index_cache
+        self.cells, self.scope, self.index_cache = cells, scope, index_cache
         self.axes = dict(axes or {}) if self.schedule is None else self.schedule.axes(0)
         if self.schedule is not None and num_batches == "cover":
             raise ValueError("num_batches='cover' cannot be promised with a schedule; set a number.")
@@ -135,8 +137,7 @@ class BatchSampler:
         self.seed = whole_number("seed", seed, 0)
         if self.seed >= 2**64:
             raise ValueError(f"seed must be an integer below 2**64, got {seed}.")
-        self.epoch, self._first, self._fresh = 0, 0, True
-        self._reached: tuple[int, int] | None = None  # epoch and next step of the pass that goes on
+        super().__init__(fixed)
         if isinstance(num_batches, str) and num_batches != "cover":
             raise ValueError(
                 "num_batches must be an integer >= 1, 'cover', or null (None), which is as many as the cells fill; "
@@ -167,7 +168,7 @@ class BatchSampler:
         n = plan.n_batches
         self.notes: tuple[str, ...] = ()
         if self._per_epoch == "cover":
-            n, note = plan.covering()
+            n, note = covering(plan)
             self.notes = (note,)
         ranks = 1 if self.scope == "global" else world_size
         steps = -(-n // ranks) if self._per_epoch == "cover" else n // ranks
@@ -182,7 +183,9 @@ class BatchSampler:
     def _shortfalls(self) -> tuple[str, ...]:
         plan = self._picker.plan
         per_step = 1 if self.scope == "global" else self.world_size
-        rare = plan.rare(plan.n_batches if self._per_epoch is None else self.num_batches * per_step)
+        rare = rare_strata(
+            plan.batches.rates(), plan.n_batches if self._per_epoch is None else self.num_batches * per_step
+        )
         return (*self._picker.warnings, rare) if rare else self._picker.warnings
 
     def for_rank(self, rank: int, world_size: int) -> Self:
@@ -282,87 +285,6 @@ class BatchSampler:
             self._reached = epoch, step + 1
             yield batch
         self._end()
-
-    @property
-    def next_pass(self) -> tuple[int, int]:
-        """Epoch and first step of the next pass."""
-        return (self.epoch, self._first) if self._fresh or self.fixed else (self.epoch + 1, 0)
-
-    def _begin(self) -> tuple[int, int]:
-        """Begin a pass: its epoch and first step."""
-        self.epoch, first = self._reached = self.next_pass
-        self._first, self._fresh = 0, False
-        return self.epoch, first
-
-    def _end(self) -> None:
-        """End a pass after its last batch."""
-        self._reached = None
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass. A fixed sampler stays at epoch 0.
-
-        Parameters
-        ----------
-        epoch : int
-            The epoch, >= 0.
-
-        Warns
-        -----
-        UserWarning
-            Batches of the epoch of a loaded state are left out.
-        """
-        epoch = whole_number("epoch", epoch, 0)
-        if self.fixed:
-            return
-        if epoch != self.epoch:
-            if self._fresh and 0 < self._first < self.num_batches:
-                warnings.warn(
-                    f"{self.num_batches - self._first} of {self.num_batches} batches of epoch {self.epoch} are left "
-                    f"out: training stopped there at batch {self._first}, as at an end, and goes on with epoch "
-                    f"{epoch}. Stop by whole epochs (trainer.max_epochs) to leave none out.",
-                    stacklevel=2,
-                )
-            self._first = 0
-        self.epoch, self._fresh = epoch, True
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the place to continue from: after `k` batches of a pass step `k`, after its end the next epoch.
-
-        A loader that takes batches ahead of those it hands out, as one with worker processes does, must keep the state
-        of the batch that it hands out: :class:`cellcohort.loading.rows.BatchLoader` and torchdata's
-        ``StatefulDataLoader`` do. With any other loader, take the place from the last batch that arrived, as
-        ``Batch.epoch`` and ``Batch.step`` say it, and load ``{"epoch": epoch, "step": step + 1}``.
-
-        Returns
-        -------
-        dict
-            ``{"epoch": int, "step": int}``.
-        """
-        epoch, step = self.next_pass if self._fresh or self._reached is None else self._reached
-        return {"epoch": epoch, "step": step}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Begin the next pass at the epoch and step of `state`.
-
-        Parameters
-        ----------
-        state : dict of str to int
-            What :meth:`state_dict` returned.
-
-        Raises
-        ------
-        ValueError
-            The keys are others, or an epoch has fewer steps.
-        """
-        if set(state) != {"epoch", "step"}:
-            raise ValueError(f"state has the keys {sorted(state)}; a sampler's state has 'epoch' and 'step'.")
-        step = whole_number("step", state["step"], 0)
-        if step > self.num_batches:
-            raise ValueError(
-                f"state is at step {step}, but an epoch has {several(self.num_batches, 'batch')}; was it another run's?"
-            )
-        self.epoch, self._first, self._fresh = whole_number("epoch", state["epoch"], 0), step, True
-        self._reached = None
 
     def batch(self, epoch: int, step: int) -> np.ndarray:
         """Draw one batch, without changing the state of the sampler.

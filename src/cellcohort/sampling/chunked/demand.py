@@ -11,9 +11,10 @@ from numba import njit
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
 from cellcohort.sampling.chunked.rotation import Rotation
 from cellcohort.sampling.drawing.time_window import TOLERANCE, least_and_most, share_out
-from cellcohort.sampling.planning.epoch_plan import EpochPlan
+from cellcohort.sampling.planning.epoch_plan import EpochPlan, round_batch
+from cellcohort.sampling.planning.leaks import Leaks
 from cellcohort.sampling.planning.plan import Plan
-from cellcohort.sampling.planning.rounding import Donors, on_average, round_batch
+from cellcohort.sampling.planning.rounding import on_average
 from cellcohort.sampling.planning.strata import CompiledStrata, stable_order
 from cellcohort.sampling.planning.targets import Targets
 from cellcohort.sampling.rng import mix, permuted_each, unit
@@ -88,14 +89,14 @@ class GroupBatches(NamedTuple):
     """What the n-th batch of a group takes from every stratum, by `round_batch`; `places` are the cells of a batch."""
 
     targets: Targets
-    donors: Donors
+    leaks: Leaks
     key: np.uint64
     places: int
 
     @classmethod
     def of(cls, batches: EpochPlan) -> GroupBatches:
         """Return those of a plan."""
-        return cls(batches.targets, batches.donors, batches.key, batches.places)
+        return cls(batches.targets, batches.leaks, batches.key, batches.places)
 
 
 class Demand(NamedTuple):
@@ -184,7 +185,7 @@ def _cells_of_batches(
     planned, n_planned = np.empty(batches.places, np.int32), np.empty(batches.places, np.int32)
     for j in range(n):
         group, nth = spec.primary[j % n_groups], spec.occurrence[j % n_groups] * (n // n_groups) + j // n_groups
-        first, last = 0, round_batch(batches.targets, batches.donors, group, nth, batches.key, planned, n_planned)
+        first, last = 0, round_batch(batches.targets, batches.leaks, group, nth, batches.key, planned, n_planned)
         for i in range(last):
             if strata.group[planned[i]] == group:
                 stratum[filled], cells[filled] = planned[i], n_planned[i]

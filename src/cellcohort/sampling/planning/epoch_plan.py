@@ -1,9 +1,7 @@
-"""The batches of an epoch one after another: their primary groups, focal times, and cells of every stratum; compiled.
+"""What each batch of an epoch holds: its primary group, its focal time, and cells of every stratum.
 
-Batch `i` of all epochs end to end is built around the group in whose interval the fraction of ``i`` times the golden
-section lies, where every group has an interval as long as its weight. Each run of `RUN` batches is put in random
-order. The n-th batch of a group, counted over all epochs, rounds its targets in the n-th way, and its focal time, if
-any, is the one of its group whose turn it is.
+Batches are planned some at a time, in their order, and what they take from each stratum is counted. So the next batch
+takes cells that none of its epoch before it took. A jump counts the cells of the batches that it passes over.
 """
 
 from __future__ import annotations
@@ -13,24 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.planning.rounding import GOLDEN, Donors, period_of, round_batch
-from cellcohort.sampling.planning.strata import Strata, stable_order
+from cellcohort.sampling.planning.leaks import Leaks, add_leaks
+from cellcohort.sampling.planning.primary_groups import Groups, focal_times, occurrences_before, primary_groups
+from cellcohort.sampling.planning.rounding import offset_of, period_of, round_group
+from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.planning.targets import Targets
-from cellcohort.sampling.rng import Whole, bits_of, key_of, key_of_three, mix, permuted
+from cellcohort.sampling.rng import Whole, key_of, mix
 
-RUN = 16
 BLOCK = 2**14  # cells of the batches that are planned together
 MOST_KEPT = 4  # blocks
-WHOLE = 2**32
-STEP = round(GOLDEN * WHOLE) | 1
 _U = np.uint64
-
-
-class Groups(NamedTuple):
-    """Intervals of whole numbers below `WHOLE`: group `g` has ``end[g - 1]`` to ``end[g]``. Batch 0 is at `begin`."""
-
-    end: np.ndarray
-    begin: int
 
 
 class BatchSpec(NamedTuple):
@@ -91,44 +81,32 @@ class EpochPlan:
     ----------
     strata : Strata
     targets : Targets
+    leaks : Leaks
     weights : numpy.ndarray of float, shape (n_groups,)
         How often each group is the primary one; 0 for groups without strata.
     places, seed : int
         Cells of a batch, and key of all randomness.
     per_epoch : int
         Batches by which epochs follow each other in the endless sequence.
-    leaks : bool
-        Whether cells leak between groups, though `targets` may have none that do.
     """
 
     def __init__(
         self,
         strata: Strata,
         targets: Targets,
+        leaks: Leaks,
         weights: np.ndarray,
         places: int,
         seed: int,
         per_epoch: int,
-        leaks: bool = False,
     ) -> None:
-        self.targets, self.places, self._per_epoch, self._seed = targets, places, per_epoch, _U(seed)
+        self.targets, self.leaks, self.places = targets, leaks, places
+        self._per_epoch, self._seed, self.key = per_epoch, _U(seed), key_of(seed, 1)
+        self.share = weights / weights.sum()
+        self.groups = Groups.of(weights, self.key)
         self._times, timed = strata.times, len(strata.times) > 0
         self.times_of_group = strata.times_indptr[targets.first] if timed else np.zeros_like(targets.first)
         self._counted = not timed
-        self.share = weights / weights.sum()
-        self.key = key_of(seed, 1)
-        end = np.rint(np.cumsum(weights) / weights.sum() * WHOLE).astype(np.int64)
-        end[np.flatnonzero(weights)[-1] :] = WHOLE
-        self.groups = Groups(end, int(self.key >> np.uint64(32)))
-        leaks = leaks or bool(targets.leak.any())
-        order = np.arange(len(strata.label) if leaks else 0, dtype=np.int32)
-        labels = np.arange(len(strata.levels) + 1 if leaks else 1)
-        if leaks:
-            order = stable_order(strata.label, len(strata.levels), order)
-        self.donors = Donors(
-            np.searchsorted(strata.label[order], labels).astype(np.int32), order,
-            np.cumsum(strata.size[order]).astype(strata.order.dtype), targets.first, strata.label,
-        )  # fmt: skip
         self._counter_type = strata.order.dtype
         self.per_block = max(1, min(64, BLOCK // places))
         self._kept: tuple[tuple[tuple[int, int], Block], ...] = ()
@@ -137,8 +115,8 @@ class EpochPlan:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        arrays = [*self.targets, *self.donors[:3], *(array for _, block in self._kept for array in block[4:])]
-        return sum(array.nbytes for array in arrays) + (self._front.taken.nbytes if self._front else 0)
+        kept = sum(array.nbytes for _, block in self._kept for array in block[4:])
+        return self.targets.nbytes + self.leaks.nbytes + kept + (self._front.taken.nbytes if self._front else 0)
 
     def spec(self, epoch: int, number: int) -> BatchSpec:
         """Return what batch `number` of an epoch is to hold."""
@@ -174,13 +152,13 @@ class EpochPlan:
         """Count the cells of batches up to number `first` of all epochs in `taken`; return how many are begun then."""
         end = self._begin(first)
         if self._counted:
-            count_cells(self.targets, self.donors, begun, end, taken, self.places, self.key)
+            count_cells(self.targets, self.leaks, begun, end, taken, self.places, self.key)
         return end
 
     def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
         """Plan a block from batch `first` of all epochs on; counts its batches in `begun` and its cells in `taken`."""
         primary = primary_groups(self.groups, first, self.per_block, self.key)
-        return _plan_block(primary, begun, self.targets, self.donors, taken, self.places, self.key)
+        return _plan_block(primary, begun, self.targets, self.leaks, taken, self.places, self.key)
 
     def _focal_times(self, epoch: int, primary: np.ndarray, occurrence: np.ndarray) -> np.ndarray:
         """Focal times of batches: each time of the primary group in turn, and of several groups each in turn."""
@@ -191,16 +169,15 @@ class EpochPlan:
 
     def rates(self) -> np.ndarray:
         """Cells that a batch takes from each stratum on average for its own group, float of shape (n_strata,)."""
-        targets = self.targets
-        own = np.where(targets.joint, 1 - targets.leak / self.places, 1.0) * self.share
-        return targets.cells() * np.repeat(own, np.diff(targets.first))
+        own = np.where(self.leaks.joint, 1 - self.leaks.cells / self.places, 1.0) * self.share
+        return self.targets.cells() * np.repeat(own, np.diff(self.targets.first))
 
     def length_that_covers(self, size: np.ndarray, epoch: int) -> int:
         """Return the fewest batches with which an epoch takes every cell of every stratum."""
         index = 0
         while True:
             block, front = self.block(epoch, index), self._front
-            if front is not None and (front[3] >= size).all():
+            if front is not None and (front.taken >= size).all():
                 break
             index += 1
         of = np.repeat(np.arange(self.per_block), np.diff(block.ptr))
@@ -209,69 +186,9 @@ class EpochPlan:
 
 
 @njit(cache=True, nogil=True)
-def primary_groups(groups: Groups, first: Whole, n: Whole, key: np.uint64) -> np.ndarray:
-    """Return the groups that `n` batches from number `first` on, of all epochs end to end, are built around."""
-    out = np.empty(n, np.int64)
-    for i in range(n):
-        run, place = (first + i) // RUN, (first + i) % RUN
-        number = run * RUN + permuted(place, RUN, _U(4), mix(key, _U(run)))
-        out[i] = np.searchsorted(groups.end, (groups.begin + number * STEP) % WHOLE, "right")
-    return out
-
-
-@njit(cache=True, nogil=True)
-def occurrences_before(groups: Groups, first: Whole, key: np.uint64) -> np.ndarray:
-    """How many batches before number `first` are built around each group."""
-    whole = first // RUN * RUN
-    below = np.empty(len(groups.end) + 1, np.int64)  # batches in the intervals before that of each group
-    for g in range(len(below)):
-        low = 0 if g == 0 else groups.end[g - 1]
-        below[g] = floor_sum(whole, WHOLE, STEP, groups.begin + WHOLE - low)
-    out = below[:-1] - below[1:]
-    for group in primary_groups(groups, whole, first - whole, key):
-        out[group] += 1
-    return out
-
-
-@njit(cache=True, nogil=True)
-def floor_sum(n: Whole, m: Whole, a: Whole, b: Whole) -> Whole:
-    """Sum of ``(a * i + b) // m`` over i from 0 to n - 1, in steps like those of Euclid's algorithm."""
-    total = 0
-    while True:
-        total += n * (n - 1) // 2 * (a // m) + n * (b // m)
-        a, b = a % m, b % m
-        top = a * n + b
-        if top < m:
-            return total
-        n, b, m, a = top // m, top % m, a, m
-
-
-@njit(cache=True, nogil=True)
-def focal_times(
-    times: np.ndarray, indptr: np.ndarray, sets: np.ndarray, occurrence: np.ndarray, seed: np.uint64, epoch: Whole
-) -> np.ndarray:
-    """For each batch, one of ``times[indptr[g]:indptr[g + 1]]``: each in turn, in a pseudo-random order.
-
-    `g` is the primary group in ``sets[i]``, of several each in turn. A missing time passes its turn on to the next
-    one; -inf if all are missing.
-    """
-    out, k = np.full(len(sets), -np.inf), sets.shape[1]
-    for i in range(len(sets)):
-        group, turn = sets[i, occurrence[i] % k], occurrence[i] // k
-        first, n = indptr[group], indptr[group + 1] - indptr[group]
-        at = permuted(turn % n, n, bits_of(n), mix(key_of_three(seed, _U(epoch), _U(group)), _U(turn // n)))
-        for j in range(n):
-            time = times[first + (at + j) % n]
-            if np.isfinite(time):
-                out[i] = time
-                break
-    return out
-
-
-@njit(cache=True, nogil=True)
 def count_cells(
     targets: Targets,
-    donors: Donors,
+    leaks: Leaks,
     begin: np.ndarray,
     end: np.ndarray,
     taken: np.ndarray,
@@ -281,7 +198,7 @@ def count_cells(
     """Add to `taken` what batches ``begin[g]`` to ``end[g] - 1`` of every group take from each stratum."""
     stratum, n_cells = np.empty(places, np.int32), np.empty(places, np.int32)
     for g in range(len(begin)):
-        period = period_of(targets, g) if targets.leak[g] == 0 else 0
+        period = period_of(targets, g) if leaks.cells[g] == 0 else 0
         nth, first, last = begin[g], targets.first[g], targets.first[g + 1]
         while nth < end[g]:
             if period > 0 and nth % period == 0 and nth + period <= end[g]:
@@ -290,7 +207,7 @@ def count_cells(
                     taken[s] += periods * period * np.int64(np.rint(targets.own[g])) // (last - first)
                 nth += periods * period
                 continue
-            for j in range(round_batch(targets, donors, g, nth, key, stratum, n_cells)):
+            for j in range(round_batch(targets, leaks, g, nth, key, stratum, n_cells)):
                 taken[stratum[j]] += n_cells[j]
             nth += 1
 
@@ -300,7 +217,7 @@ def _plan_block(
     primary: np.ndarray,
     occurrence: np.ndarray,
     targets: Targets,
-    donors: Donors,
+    leaks: Leaks,
     taken: np.ndarray,
     places: Whole,
     key: np.uint64,
@@ -314,9 +231,29 @@ def _plan_block(
         g = primary[i]
         turn[i] = occurrence[g]
         occurrence[g] += 1
-        filled += round_batch(targets, donors, g, turn[i], key, stratum[filled:], n_cells[filled:])
+        filled += round_batch(targets, leaks, g, turn[i], key, stratum[filled:], n_cells[filled:])
         ptr[i + 1] = filled
         for j in range(ptr[i], filled):
             before[j] = taken[stratum[j]]
             taken[stratum[j]] += n_cells[j]
     return primary, turn, ptr, stratum[:filled].copy(), n_cells[:filled].copy(), before[:filled].copy()
+
+
+@njit(cache=True, nogil=True)
+def round_batch(
+    targets: Targets,
+    leaks: Leaks,
+    group: Whole,
+    occurrence: Whole,
+    key: np.uint64,
+    stratum: np.ndarray,
+    n_cells: np.ndarray,
+) -> Whole:
+    """Write the strata of a group's n-th batch and the cells of each, by label; return how many entries there are."""
+    places, offset, first = np.int64(np.rint(targets.places)), offset_of(occurrence), targets.first[group]
+    rounded = round_group(targets, group, occurrence, offset, places, mix(key, _U(group)))
+    if leaks.cells[group] > 0:
+        return add_leaks(leaks, targets, group, occurrence, rounded, stratum, n_cells)
+    for i in range(len(rounded.stratum)):
+        stratum[i], n_cells[i] = first + rounded.stratum[i], rounded.cells[i]
+    return len(rounded.stratum)

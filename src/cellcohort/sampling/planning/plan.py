@@ -9,17 +9,14 @@ from typing import Any
 import numpy as np
 
 from cellcohort.cells import CellTable, Column
-from cellcohort.messages import listed, several
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.planning.epoch_plan import BatchSpec, EpochPlan
 from cellcohort.sampling.planning.index_cache import find_strata
-from cellcohort.sampling.planning.primary_sets import PrimarySets
+from cellcohort.sampling.planning.leaks import build_leaks
+from cellcohort.sampling.planning.primary_sets import PrimarySets, check_blocks, in_every_batch
 from cellcohort.sampling.planning.shortfalls import short_windows, shortfalls
-from cellcohort.sampling.planning.targets import AskedShares, build_targets
-
-MOST_TO_COVER = 100  # times the batches that the cells fill
-LOOKED_AT = 20_000  # batches, to find how many cover the cells in every epoch
+from cellcohort.sampling.planning.targets import AskedShares
 
 
 class Plan:
@@ -94,19 +91,17 @@ class Plan:
         self.batches: EpochPlan
         if group is not None and column is not None and group.n_primary > 1:
             cells_of = np.bincount(self.strata.group, self.strata.size, len(weights)).astype(np.int64)
-            _check_blocks(column, cells_of, group, places)
-            self.batches = sets = PrimarySets(
-                self.strata, ratios, weights, group.n_primary, self.leaky, places, seed, self.n_batches
-            )
-            targets = sets.targets
-            self.warnings = shortfalls(self.strata, targets, column, asked, 0.0, sets.block_cells)
-            self.warnings += _everywhere(column, weights, sets)
+            check_blocks(column, cells_of, group, places)
+            sets = PrimarySets(self.strata, ratios, weights, group.n_primary, self.leaky, places, seed, self.n_batches)
+            self.batches = sets
+            self.warnings = shortfalls(self.strata, sets.targets, sets.leaks, column, asked, 0.0)
+            self.warnings += in_every_batch(column, weights, sets.n_primary)
         else:
-            targets = build_targets(self.strata, ratios, self.leaky, places, len(weights))
-            self.batches = EpochPlan(self.strata, targets, weights, places, seed, self.n_batches)
-            self.warnings = shortfalls(self.strata, targets, column, asked, self.leaky, places)
-        if window and (short := short_windows(self.strata, targets, window.half_width, window.inside)):
-            self.warnings = (*self.warnings, short)
+            targets, leaks = build_leaks(self.strata, ratios, self.leaky, places, len(weights))
+            self.batches = EpochPlan(self.strata, targets, leaks, weights, places, seed, self.n_batches)
+            self.warnings = shortfalls(self.strata, targets, leaks, column, asked, self.leaky)
+        if window:
+            self.warnings += short_windows(self.strata, self.batches.targets, window.half_width, window.inside)
         self._asked = {_name(axis): one for axis, one in zip(shares, asked, strict=True)}
         self.group = _name(group) if group else None
         self.columns = tuple(_name(axis) for axis in ([group] if group else []) + shares)
@@ -116,44 +111,6 @@ class Plan:
     def nbytes(self) -> int:
         """Bytes of memory held."""
         return self.strata.nbytes + self.batches.nbytes
-
-    def covering(self) -> tuple[int, str]:
-        """Batches that draw every cell at least once, and what that costs, in words."""
-        if self.timed or self.cap:
-            raise ValueError(
-                "num_batches='cover' cannot be promised with a window around a focal time or a cap on tracks, "
-                "which decides what is drawn; set a number, and see with coverage() what it covers."
-            )
-        size, rates = self.strata.size, self.batches.rates()
-        expected = float((size / rates).max())
-        if expected > MOST_TO_COVER * self.n_batches:
-            rarest = int((size / rates).argmax())
-            raise ValueError(
-                f"num_batches='cover' takes about {expected:,.0f} batches, {expected / self.n_batches:,.0f} times as "
-                f"many as the cells fill: a stratum of {several(int(size[rarest]), 'cell')} is asked "
-                f"{rates[rarest]:.2g} cells a batch. Set a number, or give it more (weights, ratio)."
-            )
-        epochs = range(int(np.clip(LOOKED_AT / expected, 4, 64)) if expected <= LOOKED_AT else 1)
-        n = max(self.batches.length_that_covers(size, epoch) for epoch in epochs)
-        n += n // 50 if len(size) > 1 else 0  # since later epochs may take a little longer
-        draws = rates * n / size
-        least, most = int(draws.argmin()), int(draws.argmax())
-        return n, (
-            f"{n} batches draw every cell at least once: on average {draws[least]:.1f} times in the least sampled of "
-            f"{len(size)} strata ({size[least]:,} cells), {draws[most]:.1f} times in the most sampled "
-            f"({size[most]:,} cells); {self.n_batches} batches hold as many cells as there are."
-        )
-
-    def rare(self, n_batches: int) -> str:
-        """Say how many strata are asked less than one cell in so many batches; nothing if there are none."""
-        asked = self.batches.rates() * n_batches
-        n, fewest = int((asked < 1 - 1e-6).sum()), float(asked.min())
-        if n == 0:
-            return ""
-        return (
-            f"{n:,} of {len(asked):,} strata are asked less than one cell an epoch, {fewest:.2g} at least: not all are "
-            "drawn in every epoch, but over epochs each comes as often as it is asked."
-        )
 
     def spec(self, epoch: int, number: int) -> BatchSpec:
         """Return what one batch is to hold."""
@@ -195,7 +152,7 @@ def refuse_axes(cells: CellTable, axes: Mapping[str, Axis], places: int) -> None
     column, _, _, drawable = _drawn(cells, group, shares, places)
     if group is not None and column is not None and group.n_primary > 1:
         cells_of = np.bincount(column.codes[drawable], minlength=len(column.labels))
-        _check_blocks(column, cells_of, group, places)
+        check_blocks(column, cells_of, group, places)
 
 
 def _drawn(
@@ -221,36 +178,6 @@ def _drawn(
             "scope=global that of all ranks together)."
         )
     return column, weights, asked, drawable
-
-
-def _check_blocks(column: Column, cells_of: np.ndarray, group: GroupAxis, places: int) -> None:
-    """Refuse more blocks than there are groups or places, and a leak that the other groups have no cells for."""
-    k, there = group.n_primary, int(np.count_nonzero(cells_of))
-    if k > min(there, places):
-        raise ValueError(
-            f"{group} asks for {k} blocks in each batch, and there are {several(there, 'label')} of {column.name} to "
-            f"draw for {several(places, 'place')}; use at most {min(there, places)}."
-        )
-    outside = int(np.sort(cells_of)[: len(cells_of) - k].sum())
-    if group.leaky * places > outside:
-        raise ValueError(
-            f"{group} asks for {group.leaky * places:g} leaked cells in each batch, and the labels of {column.name} "
-            f"beside the {k} largest have {several(outside, 'cell')}; use leaky=0, or fewer blocks."
-        )
-
-
-def _everywhere(column: Column, weights: np.ndarray, sets: PrimarySets) -> tuple[str, ...]:
-    """Say which groups are in every batch because they are asked more than once in each."""
-    asked = sets.n_primary * weights / weights.sum()
-    more = np.flatnonzero(asked > 1 + 1e-9)
-    if not len(more) or sets.n_primary == np.count_nonzero(weights):
-        return ()
-    worst = more[asked[more].argmax()]
-    return (
-        f"{listed((column.labels[g] for g in more), 5, repr)} of {column.name} {'is' if len(more) == 1 else 'are'} "
-        f"primary in every batch, and no more: by weight {column.labels[worst]!r} would have {asked[worst]:.2f} of the "
-        f"{sets.n_primary} blocks.",
-    )
 
 
 def _by_kind(

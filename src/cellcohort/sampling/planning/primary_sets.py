@@ -17,16 +17,13 @@ from typing import NamedTuple, override
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.planning.epoch_plan import RUN, STEP, WHOLE, EpochPlan
-from cellcohort.sampling.planning.rounding import (
-    GOLDEN,
-    PLASTIC,
-    Donors,
-    cells_outside,
-    donate,
-    on_average,
-    round_own,
-)
+from cellcohort.cells import Column
+from cellcohort.messages import listed, several
+from cellcohort.sampling.axes.base import GroupAxis
+from cellcohort.sampling.planning.epoch_plan import EpochPlan
+from cellcohort.sampling.planning.leaks import PLASTIC, Donors, cells_outside, donate, no_leaks, split_off
+from cellcohort.sampling.planning.primary_groups import RUN, STEP, WHOLE
+from cellcohort.sampling.planning.rounding import offset_of, on_average, round_group
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.planning.targets import Targets, build_targets, fill
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
@@ -97,8 +94,9 @@ class PrimarySets(EpochPlan):
     ) -> None:
         self.n_primary, leak = n_primary, leaky * places
         self.block_cells = (places - leak) / n_primary
-        targets = build_targets(strata, ratios, 0.0, self.block_cells, len(weights))
-        super().__init__(strata, targets, weights, places, seed, per_epoch, leak > 0)
+        targets = build_targets(strata, ratios, self.block_cells, len(weights))
+        leaks = no_leaks(strata, targets.first, donors=leak > 0)
+        super().__init__(strata, targets, leaks, weights, places, seed, per_epoch)
         groups = np.flatnonzero(weights)
         self.often: np.ndarray = np.zeros(len(weights))
         self.often[groups] = fill(float(n_primary), weights[groups], np.ones(len(groups), np.int64))
@@ -124,8 +122,40 @@ class PrimarySets(EpochPlan):
         primary = primary_sets(self._groups, self._upto, self.n_primary, first, self.per_block, self.key)
         turn = np.arange(first, first + self.per_block)
         begun += self.per_block
-        planned = _plan_block(primary, turn, self.targets, self.donors, self._shares, taken, self.places, self.key)
+        planned = _plan_block(
+            primary, turn, self.targets, self.leaks.donors, self._shares, taken, self.places, self.key
+        )
         return primary, turn, *planned
+
+
+def check_blocks(column: Column, cells_of: np.ndarray, group: GroupAxis, places: int) -> None:
+    """Refuse more blocks than there are groups or places, and a leak that the other groups have no cells for."""
+    k, there = group.n_primary, int(np.count_nonzero(cells_of))
+    if k > min(there, places):
+        raise ValueError(
+            f"{group} asks for {k} blocks in each batch, and there are {several(there, 'label')} of {column.name} to "
+            f"draw for {several(places, 'place')}; use at most {min(there, places)}."
+        )
+    outside = int(np.sort(cells_of)[: len(cells_of) - k].sum())
+    if group.leaky * places > outside:
+        raise ValueError(
+            f"{group} asks for {group.leaky * places:g} leaked cells in each batch, and the labels of {column.name} "
+            f"beside the {k} largest have {several(outside, 'cell')}; use leaky=0, or fewer blocks."
+        )
+
+
+def in_every_batch(column: Column, weights: np.ndarray, n_primary: int) -> tuple[str, ...]:
+    """Say which groups are in every batch because they are asked more than once in each."""
+    asked = n_primary * weights / weights.sum()
+    more = np.flatnonzero(asked > 1 + 1e-9)
+    if not len(more) or n_primary == np.count_nonzero(weights):
+        return ()
+    worst = more[asked[more].argmax()]
+    return (
+        f"{listed((column.labels[g] for g in more), 5, repr)} of {column.name} {'is' if len(more) == 1 else 'are'} "
+        f"primary in every batch, and no more: by weight {column.labels[worst]!r} would have {asked[worst]:.2f} of the "
+        f"{n_primary} blocks.",
+    )
 
 
 def _whole_lengths(often: np.ndarray, n_primary: int) -> np.ndarray:
@@ -149,7 +179,7 @@ def _shares(
         strata.order[:0], np.append(0, np.cumsum(many)), np.zeros(n, np.int16), np.arange(n, dtype=np.int32),
         strata.levels, strata.times, strata.times_start, strata.times_indptr,
     )  # fmt: skip
-    labels = build_targets(whole, ratios, 0.0, places, 1)
+    labels = build_targets(whole, ratios, places, 1)
     weight = labels.cells() / places
     enough = strata.size >= np.ceil(block_cells * weight[strata.label] + 2)
     full = np.bincount(strata.group, weights=enough, minlength=n_groups) == n
@@ -215,7 +245,7 @@ def round_set(
     n_cells: np.ndarray,
 ) -> Whole:
     """Write the strata of batch `turn` and the cells of each, by label; return how many entries there are."""
-    places = np.int64(np.rint(shares.labels.own[0]))
+    places = np.int64(np.rint(shares.labels.places))
     n_leak, full = on_average(shares.leak, turn), True
     for group in primary:
         full = full and shares.full[group]
@@ -246,26 +276,23 @@ def _round_whole(
     n_cells: np.ndarray,
 ) -> Whole:
     """Write a batch whose labels are rounded together, and dealt to the leak and the blocks; 0 if that cannot be."""
-    k, places = len(primary), np.int64(np.rint(shares.labels.own[0]))
-    theta = min(max((0.25 + turn * GOLDEN) % 1.0, 1e-9), 1 - 1e-9)
-    label, cells, _ = round_own(shares.labels, 0, turn, theta, places, key)
-    share, psi = n_leak / places, (turn * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9
-    filled = upto = dealt = 0
-    for i in range(len(label)):
-        leaked = np.int64((upto + cells[i]) * share + psi) - np.int64(upto * share + psi)
-        upto += cells[i]
-        own = cells[i] - leaked
+    k, places = len(primary), np.int64(np.rint(shares.labels.places))
+    rounded = round_group(shares.labels, 0, turn, offset_of(turn), places, key)
+    leaks, filled, dealt = split_off(rounded, n_leak / places, turn), 0, 0
+    for i in range(len(leaks)):
+        label, leaked = rounded.stratum[i], leaks[i]
+        own = rounded.cells[i] - leaked
         for b in range(k):
             at = (b - turn) % k  # the block takes the cells at, at + k, ... of all that are dealt
             count = (dealt + own + k - 1 - at) // k - (dealt + k - 1 - at) // k
             if count > 0:
-                stratum[filled], n_cells[filled] = targets.first[primary[b]] + label[i], count
+                stratum[filled], n_cells[filled] = targets.first[primary[b]] + label, count
                 filled += 1
         dealt += own
         if leaked > 0:
-            if cells_outside(donors, outside, label[i]) < leaked:
+            if cells_outside(donors, outside, label) < leaked:
                 return 0
-            filled += donate(donors, outside, label[i], leaked, turn, stratum[filled:], n_cells[filled:])
+            filled += donate(donors, outside, label, leaked, turn, stratum[filled:], n_cells[filled:])
     return filled
 
 
@@ -287,10 +314,10 @@ def _round_blocks(
         part = targets.own[group] - np.floor(targets.own[group] + 1e-9)  # rounds down below 1 - part
         u = min(max((turn * PLASTIC + b / k) % 1.0, 1e-6), 1 - 1e-6)
         theta = u if part < 1e-9 else u * (1 - part) if size < targets.own[group] else 1 - part + u * part
-        leaf, cells, _ = round_own(targets, group, turn * k + b, theta, size, mix(key, _U(group)))
-        for i in range(len(leaf)):
-            stratum[filled], n_cells[filled] = targets.first[group] + leaf[i], cells[i]
-            filled += cells[i] > 0
+        rounded = round_group(targets, group, turn * k + b, theta, size, mix(key, _U(group)))
+        for i in range(len(rounded.stratum)):
+            stratum[filled], n_cells[filled] = targets.first[group] + rounded.stratum[i], rounded.cells[i]
+            filled += rounded.cells[i] > 0
     return filled
 
 

@@ -1,4 +1,4 @@
-"""Whole numbers of cells from targets, and from which groups cells leak; compiled.
+"""Whole numbers of cells from targets; compiled.
 
 The n-th batch of a group rounds its targets by systematic sampling: the targets lie end to end on a line, and the
 places of the batch are points one apart on it, which move on from batch to batch. So every run of labels gets the whole
@@ -17,78 +17,21 @@ from cellcohort.sampling.planning.targets import Targets
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
 
 GOLDEN = (math.sqrt(5) - 1) / 2  # multiples of it fill the unit interval most evenly
-PLASTIC = 0.7548776662466927  # and of these, which keep no step with the first
-SILVER = math.sqrt(2) - 1
 _U = np.uint64
 
 
-class Donors(NamedTuple):
-    """The strata by label and then by group, from which cells leak.
+class Rounded(NamedTuple):
+    """What a batch takes from a group: ``cells[i]`` cells of its stratum number ``stratum[i]``; `total` in all."""
 
-    Attributes
-    ----------
-    first : numpy.ndarray of int32, shape (n_labels + 1,)
-        Label `l` has the strata ``stratum[first[l]:first[l + 1]]``.
-    stratum : numpy.ndarray of int, shape (n_strata,)
-    end : numpy.ndarray of int, shape (n_strata,)
-        Running sum of their sizes.
-    begin : numpy.ndarray of int64, shape (n_groups + 1,)
-        Group `g` has the strata ``begin[g]`` to ``begin[g + 1] - 1``.
-    label : numpy.ndarray of int, shape (n_strata,)
-        Label of each stratum, in the order of strata.
-    """
-
-    first: np.ndarray
     stratum: np.ndarray
-    end: np.ndarray
-    begin: np.ndarray
-    label: np.ndarray
+    cells: np.ndarray
+    total: Whole
 
 
 @njit(cache=True, nogil=True)
-def round_batch(
-    targets: Targets,
-    donors: Donors,
-    group: Whole,
-    occurrence: Whole,
-    key: np.uint64,
-    stratum: np.ndarray,
-    n_cells: np.ndarray,
-) -> Whole:
-    """Write the strata of a group's n-th batch and the cells of each, by label; return how many entries there are."""
-    first = targets.first[group]
-    joint, leak = targets.joint[group], targets.leak[group]
-    places, outside = np.int64(np.rint(targets.own[group] + (0.0 if joint else leak))), np.array([np.int64(group)])
-    theta = min(max((0.25 + occurrence * GOLDEN) % 1.0, 1e-9), 1 - 1e-9)
-    leaf, cells, n_own = round_own(targets, group, occurrence, theta, places, mix(key, _U(group)))
-    filled = at = 0
-    if joint:
-        share, psi = leak / places, (occurrence * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9
-        upto = 0
-        for i in range(len(leaf)):
-            label = donors.label[first + leaf[i]]
-            leaked = np.int64((upto + cells[i]) * share + psi) - np.int64(upto * share + psi)
-            upto += cells[i]
-            if cells[i] > leaked:
-                stratum[filled], n_cells[filled] = first + leaf[i], cells[i] - leaked
-                filled += 1
-            if leaked > 0:
-                filled += donate(donors, outside, label, leaked, occurrence, stratum[filled:], n_cells[filled:])
-        return filled
-    begin, n_leak, j = n_own + 1 - theta - targets.own[group], places - n_own, 0  # their points on the line of leaks
-    while j < n_leak:
-        label, same = _label_at(targets, donors, group, begin + j), 1
-        while j + same < n_leak and _label_at(targets, donors, group, begin + j + same) == label:
-            same += 1
-        while at < len(leaf) and donors.label[first + leaf[at]] <= label:
-            stratum[filled], n_cells[filled] = first + leaf[at], cells[at]
-            filled, at = filled + 1, at + 1
-        filled += donate(donors, outside, label, same, occurrence, stratum[filled:], n_cells[filled:])
-        j += same
-    for i in range(at, len(leaf)):
-        stratum[filled], n_cells[filled] = first + leaf[i], cells[i]
-        filled += 1
-    return filled
+def offset_of(occurrence: Whole) -> float:
+    """How far the points of a group's n-th batch have moved on, above 0 and below 1."""
+    return min(max((0.25 + occurrence * GOLDEN) % 1.0, 1e-9), 1 - 1e-9)
 
 
 @njit(cache=True, nogil=True)
@@ -100,119 +43,51 @@ def on_average(cells: float, number: Whole) -> Whole:
 
 
 @njit(cache=True, nogil=True)
-def round_own(
-    targets: Targets, group: Whole, occurrence: Whole, theta: float, places: Whole, key: np.uint64
-) -> tuple[np.ndarray, np.ndarray, Whole]:
-    """Which strata of the group a batch takes, in order, the cells of each, and their sum."""
-    first, n = targets.first[group], targets.first[group + 1] - targets.first[group]
-    own, period = targets.own[group], period_of(targets, group)
-    bits = bits_of(n)
-    if period > 0:  # each in turn gets a spare place; in a new order when all had some
-        total = np.int64(np.rint(own))
-        spare, round_key = total % n, mix(key, _U(occurrence // period))
-        leaf = np.empty(spare, np.int64)
-        for j in range(spare):
-            leaf[j] = permuted((occurrence % period * spare + j) % n, n, bits, round_key)
-        if total < n:
-            return np.sort(leaf), np.ones(spare, np.int64), total
-        cells = np.full(n, total // n)
-        for j in range(spare):
-            cells[leaf[j]] += 1
-        return np.arange(n), cells, total
-    upto, step = targets.upto[first : first + n], own / n
-    leaf, cells = np.empty(min(n, places), np.int64), np.zeros(min(n, places), np.int64)
-    slot = filled = n_own = 0
-    while n_own < places and n_own + 1 - theta < own:
+def round_group(
+    targets: Targets, group: Whole, occurrence: Whole, offset: float, places: Whole, key: np.uint64
+) -> Rounded:
+    """Round the targets of a group for its n-th batch, to at most `places` cells."""
+    n = targets.first[group + 1] - targets.first[group]
+    bits, period = bits_of(n), period_of(targets, group)
+    if period > 0:
+        return _round_equal(n, np.int64(np.rint(targets.own[group])), occurrence, period, key)
+    upto, own = targets.upto[targets.first[group] : targets.first[group + 1]], targets.own[group]
+    stratum, cells = np.empty(min(n, places), np.int64), np.zeros(min(n, places), np.int64)
+    at = filled = total = 0
+    while total < places and total + 1 - offset < own:
+        point = total + 1 - offset
         if len(upto) == 0:
-            slot = min(n - 1, np.int64((n_own + 1 - theta) / step))
-        elif n_own + 1 - theta >= upto[slot]:
-            slot = min(n - 1, slot + np.searchsorted(upto[slot:], n_own + 1 - theta, "right"))
-        if filled == 0 or leaf[filled - 1] != slot:
-            leaf[filled], filled = slot, filled + 1
+            at = min(n - 1, np.int64(point / (own / n)))
+        elif point >= upto[at]:
+            at = min(n - 1, at + np.searchsorted(upto[at:], point, "right"))
+        if filled == 0 or stratum[filled - 1] != at:
+            stratum[filled], filled = at, filled + 1
         cells[filled - 1] += 1
-        n_own += 1
-    leaf, cells = leaf[:filled], cells[:filled]
-    if targets.equal[group]:
+        total += 1
+    stratum, cells = stratum[:filled], cells[:filled]
+    if targets.equal[group]:  # in a new order when all had their turn
         round_key = mix(key, _U(occurrence // n))
-        for j in range(filled):
-            leaf[j] = permuted(leaf[j], n, bits, round_key)
-        order = np.argsort(leaf)
-        leaf, cells = leaf[order], cells[order]
-    return leaf, cells, n_own
+        for i in range(filled):
+            stratum[i] = permuted(stratum[i], n, bits, round_key)
+        order = np.argsort(stratum)
+        stratum, cells = stratum[order], cells[order]
+    return Rounded(stratum, cells, total)
 
 
 @njit(cache=True, nogil=True)
-def _label_at(targets: Targets, donors: Donors, group: Whole, place: float) -> Whole:
-    """Return the label at a place of the line of a group's leaks, whose targets lie end to end."""
-    begin, end = targets.leak_first[group], targets.leak_first[group + 1]
-    if begin < end:
-        at = np.searchsorted(targets.leak_upto[begin:end], place, "right")
-        return np.int64(targets.leak_label[min(end - 1, begin + at)])
-    alone_label = targets.alone_label[targets.alone_first[group] : targets.alone_first[group + 1]]
-    alone_upto = targets.alone_upto[targets.alone_first[group] : targets.alone_first[group + 1]]
-    rest = 1.0 - (alone_upto[-1] if len(alone_upto) > 0 else 0.0)
-    n_labels = len(donors.first) - 1
-    low, high, weight = 0, n_labels - 1, place / targets.leak[group] * rest
-    while low < high:  # the labels that only this group has are left out of the line
-        middle = (low + high) // 2
-        had = np.searchsorted(alone_label, middle, "right")
-        left_out = alone_upto[had - 1] if had > 0 else 0.0
-        upto = targets.weight_upto[middle] if len(targets.weight_upto) > 0 else (middle + 1) / n_labels
-        if upto - left_out > weight:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@njit(cache=True, nogil=True)
-def _own_of(donors: Donors, group: Whole, label: Whole) -> tuple[Whole, Whole]:
-    """Where the cells of a group begin among those of a label in all groups, and how many they are."""
-    first, last = donors.first[label], donors.first[label + 1]
-    at = first + np.searchsorted(donors.stratum[first:last], donors.begin[group])
-    if at >= last or donors.stratum[at] >= donors.begin[group + 1]:
-        return 0, 0
-    begin = np.int64(donors.end[at - 1]) if at > 0 else np.int64(0)
-    return begin, np.int64(donors.end[at]) - begin
-
-
-@njit(cache=True, nogil=True)
-def cells_outside(donors: Donors, outside: np.ndarray, label: Whole) -> Whole:
-    """Cells of a label that are not of these groups."""
-    first, last = donors.first[label], donors.first[label + 1]
-    cells = np.int64(donors.end[last - 1]) - (np.int64(donors.end[first - 1]) if first > 0 else np.int64(0))
-    for group in outside:
-        cells -= _own_of(donors, group, label)[1]
-    return cells
-
-
-@njit(cache=True, nogil=True)
-def donate(
-    donors: Donors,
-    outside: np.ndarray,
-    label: Whole,
-    count: Whole,
-    turn: Whole,
-    stratum: np.ndarray,
-    n_cells: np.ndarray,
-) -> Whole:
-    """Write the strata that `count` cells of a label leak from, in proportion to size, not of the groups `outside`."""
-    first, last = donors.first[label], donors.first[label + 1]
-    theta = (turn * SILVER + label * PLASTIC) % 1.0
-    begin = np.float64(donors.end[first - 1]) if first > 0 else 0.0
-    own_begin, own = np.empty(len(outside), np.int64), np.empty(len(outside), np.int64)
-    for i in range(len(outside)):
-        own_begin[i], own[i] = _own_of(donors, outside[i], label)
-    step, filled = (donors.end[last - 1] - begin - own.sum()) / count, 0
-    for k in range(count):
-        point = begin + (k + theta) * step
-        for i in range(len(outside)):  # in rising order, as their cells are
-            point += own[i] if own[i] > 0 and point >= own_begin[i] else 0
-        s = donors.stratum[min(last - 1, first + np.searchsorted(donors.end[first:last], point, "right"))]
-        if filled == 0 or stratum[filled - 1] != s:
-            stratum[filled], n_cells[filled], filled = s, 0, filled + 1
-        n_cells[filled - 1] += 1
-    return filled
+def _round_equal(n: Whole, total: Whole, occurrence: Whole, period: Whole, key: np.uint64) -> Rounded:
+    """Share `total` cells out equally among `n` strata: each in turn gets a spare cell, in a new order each period."""
+    spare, bits, round_key = total % n, bits_of(n), mix(key, _U(occurrence // period))
+    first = occurrence % period * spare
+    stratum = np.empty(spare, np.int64)
+    for i in range(spare):
+        stratum[i] = permuted((first + i) % n, n, bits, round_key)
+    if total < n:
+        return Rounded(np.sort(stratum), np.ones(spare, np.int64), total)
+    cells = np.full(n, total // n)
+    for i in range(spare):
+        cells[stratum[i]] += 1
+    return Rounded(np.arange(n), cells, total)
 
 
 @njit(cache=True, nogil=True)

@@ -9,6 +9,7 @@ from numba import njit
 
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
+from cellcohort.sampling.planning.leaks import Leaks
 from cellcohort.sampling.planning.strata import CompiledStrata, Strata
 from cellcohort.sampling.planning.targets import AskedShares, Targets
 from cellcohort.sampling.rng import Whole
@@ -41,10 +42,10 @@ def grouped(messages: Sequence[str], whose: str = "") -> str:
 def shortfalls(
     strata: Strata,
     targets: Targets,
+    leaks: Leaks,
     group: Column | None,
     shares: list[AskedShares],
     leaky: float,
-    places: float,
 ) -> tuple[str, ...]:
     """One sentence for each thing that batches cannot hold as asked.
 
@@ -52,18 +53,18 @@ def shortfalls(
     ----------
     strata : Strata
     targets : Targets
-        What the batches of each primary group hold.
+        What the batches, or the blocks, of each primary group hold.
+    leaks : Leaks
     group : Column or None
         The column of the group axis.
     shares : list of AskedShares
         What each share axis asks.
     leaky : float
-    places : float
-        Cells of a batch, or of the block of a group.
+        Share of each that is asked from other groups.
     """
-    bounds, leak = targets.first, targets.leak
+    bounds, leak = targets.first, leaks.cells
     groups = np.flatnonzero(np.diff(bounds))
-    own, asked = places - leak, leaky * places
+    own, asked = targets.places - leak, leaky * targets.places
     cells = np.add.reduceat(strata.size, bounds[groups])
     lacks_leak, lacks_cells = leak[groups] < asked - 1e-9, own[groups] > cells
     labels = [_lacking(strata, groups, own, level, asked_of) for level, asked_of in enumerate(shares)]
@@ -112,10 +113,29 @@ def shortfalls(
     return tuple(messages)
 
 
+def rare_strata(rates: np.ndarray, n_batches: int) -> str:
+    """Say how many strata are asked less than one cell in so many batches; nothing if there are none.
+
+    Parameters
+    ----------
+    rates : numpy.ndarray of float, shape (n_strata,)
+        Cells that a batch takes from each stratum on average.
+    n_batches : int
+    """
+    asked = rates * n_batches
+    n, fewest = int((asked < 1 - 1e-6).sum()), float(asked.min())
+    if n == 0:
+        return ""
+    return (
+        f"{n:,} of {len(asked):,} strata are asked less than one cell an epoch, {fewest:.2g} at least: not all are "
+        "drawn in every epoch, but over epochs each comes as often as it is asked."
+    )
+
+
 def short_windows(
     strata: Strata, targets: Targets, half_width: float, share_inside: float, looked_at: int = 256
-) -> str:
-    """Return a sentence if time windows hold too few cells, found for some focal times; else an empty text."""
+) -> tuple[str, ...]:
+    """Return a sentence if time windows hold too few cells, found for some focal times; else nothing."""
     groups = np.flatnonzero(np.diff(targets.first))
     bounds = strata.times_indptr[targets.first[groups]], strata.times_indptr[targets.first[groups + 1]]
     arrays, in_batch = CompiledStrata.of(strata, np.empty(0, np.int8)), targets.cells()
@@ -133,11 +153,11 @@ def short_windows(
             cells, within = cells_within(arrays, own, in_batch, focal, half_width)
             asked, held = asked + share_inside * cells, held + min(within, share_inside * cells)
     if held >= 0.9 * asked:
-        return ""
+        return ()
     return (
         f"a time window of {half_width:g} hours on each side holds {held / asked:.0%} of the cells asked inside "
         "it, on average over focal times: the others are drawn outside. Use a wider window (window_hours), a smaller "
-        "batch_size, or a larger global_fraction."
+        "batch_size, or a larger global_fraction.",
     )
 
 

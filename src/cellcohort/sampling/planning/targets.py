@@ -57,44 +57,38 @@ def _scaled(share: np.ndarray) -> np.ndarray:
 
 
 class Targets(NamedTuple):
-    """What the batches of each primary group hold on average.
+    """What the batches of each primary group hold of its strata on average.
 
     Attributes
     ----------
+    places : float
+        Cells of a batch.
     first : numpy.ndarray of int64, shape (n_groups + 1,)
         Group `g` has the strata ``first[g]:first[g + 1]``.
     upto : numpy.ndarray of float, shape (n_strata,)
-        Running sum of the targets over the strata of a group, in cells. It includes the leaked cells of the label
-        where `joint` is true. Empty where all groups are `equal`.
-    own, leak : numpy.ndarray of float, shape (n_groups,)
-        Cells of a batch from its primary group, and from the others. They add up to the batch.
+        Running sum of the targets over the strata of a group, in cells. Empty where all groups are `equal`.
+    own : numpy.ndarray of float, shape (n_groups,)
+        Sum of the targets of a group: all cells of a batch, or those that do not leak in (see `Leaks`).
     equal : numpy.ndarray of bool, shape (n_groups,)
         Whether all strata of the group have the same target.
-    joint : numpy.ndarray of bool, shape (n_groups,)
-        Whether the same share of every label is leaked, so that labels are rounded first and leaks from the result.
-    leak_first, leak_label, leak_upto : numpy.ndarray
-        Labels that leak into the batches of group `g`, and the running sum of their targets, from ``leak_first[g]`` to
-        ``leak_first[g + 1]``. Empty where leaks follow `weight_upto`.
-    weight_upto : numpy.ndarray of float, shape (n_labels,)
-        Running sum of the weights of all labels. Empty without leaks, and where labels have equal weights.
-    alone_first, alone_label, alone_upto : numpy.ndarray
-        Labels that no other group has than `g`, and the running sum of their weights, from ``alone_first[g]`` to
-        ``alone_first[g + 1]``.
     """
 
+    places: float
     first: np.ndarray
     upto: np.ndarray
     own: np.ndarray
-    leak: np.ndarray
     equal: np.ndarray
-    joint: np.ndarray
-    leak_first: np.ndarray
-    leak_label: np.ndarray
-    leak_upto: np.ndarray
-    weight_upto: np.ndarray
-    alone_first: np.ndarray
-    alone_label: np.ndarray
-    alone_upto: np.ndarray
+
+    @classmethod
+    def of(cls, first: np.ndarray, target: np.ndarray, own: np.ndarray, equal: np.ndarray, places: float) -> Targets:
+        """Sum up the target of each stratum, float of shape (n_strata,)."""
+        all_equal = equal[np.diff(first) > 0].all()
+        return cls(float(places), first, np.empty(0) if all_equal else running_sums(target, first), own, equal)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return sum(array.nbytes for array in self[1:])
 
     def cells(self) -> np.ndarray:
         """Target of each stratum in a batch of its own group, in cells; float of shape (n_strata,)."""
@@ -107,57 +101,34 @@ class Targets(NamedTuple):
         return cells
 
 
-def build_targets(strata: Strata, ratios: list[np.ndarray], leaky: float, places: float, n_groups: int) -> Targets:
-    """Split the places of a batch among the strata of each group, and among the labels of the others.
+def build_targets(strata: Strata, ratios: list[np.ndarray], places: float, n_groups: int) -> Targets:
+    """Split the places of a batch among the strata of each group.
 
     Parameters
     ----------
     strata : Strata
     ratios : list of numpy.ndarray
         Asked share of each code, one array per share axis.
-    leaky : float
-        Share of a batch that comes from other groups than the primary one.
     places : float
         Cells of a batch.
     n_groups : int
     """
-    first = np.searchsorted(strata.group, np.arange(n_groups + 1))
-    label, size, levels = strata.label, strata.size, strata.levels
-    n_labels = len(levels)
-    everyone = np.bincount(label, weights=size, minlength=n_labels).astype(np.int64)
-    in_group = np.add.reduceat(size, first[:-1].clip(max=len(size) - 1)) * (np.diff(first) > 0)
-    leak = np.minimum(leaky * places, everyone.sum() - in_group).astype(float)
-    ratio = np.ones((n_labels, levels.shape[1]))
+    first, own = np.searchsorted(strata.group, np.arange(n_groups + 1)), np.full(n_groups, float(places))
+    ratio = ratios_of(strata.levels, ratios)
+    target, equal = own_targets(first, strata.label, strata.size, strata.levels, ratio, own)
+    return Targets.of(first, target, own, equal, places)
+
+
+def ratios_of(levels: np.ndarray, ratios: list[np.ndarray]) -> np.ndarray:
+    """Return the asked share of each code of `levels`, float of the same shape."""
+    ratio = np.ones(levels.shape)
     for level, share in enumerate(ratios):
         ratio[:, level] = share[levels[:, level]]
-    weight = np.empty(n_labels)
-    _split(1.0, levels, ratio, np.full(n_labels, np.iinfo(np.int64).max // (n_labels + 1)), weight)
-    target, equal = _own_targets(first, label, size, levels, ratio, places - leak)
-    equal &= levels.shape[1] <= 1  # else a change of order would mix up the labels of the first level
-    alone = np.where(size == everyone[label], weight[label], 0.0) if leaky else np.zeros(len(size))
-    joint, leaves = np.zeros(n_groups, bool), (np.zeros(n_groups + 1, np.int64), np.empty(0, np.int32), np.empty(0))
-    if leaky:
-        joint = _joint_groups(first, label, size, everyone, weight, target, leak)
-        rest = 1.0 - np.add.reduceat(alone, first[:-1].clip(max=len(size) - 1)) * (np.diff(first) > 0)
-        others = everyone[label] - size
-        fewest = everyone.copy()  # cells of a label that a group finds in the others, at least
-        np.minimum.at(fewest, label[others > 0], others[others > 0])
-        led = (np.diff(first) > 0) & ~joint & (leak > 0)
-        if led.any() and (leak[led].max() * weight / rest[led].min().clip(1e-12) > fewest).any():
-            leaves = _leaves_of_leaks(first, label, size, levels, ratio, np.where(led, leak, 0.0))
-    target = np.where(np.repeat(joint, np.diff(first)), places * weight[label], target)
-    own = np.where(joint, float(places), places - leak)
-    there = np.flatnonzero(alone)
-    alone_first = np.searchsorted(there, first)
-    return Targets(
-        first, np.empty(0) if equal[np.diff(first) > 0].all() else _running(target, first), own, leak, equal, joint,
-        *leaves, np.cumsum(weight) if leaky and np.ptp(weight) > 1e-12 * weight[0] else np.empty(0),
-        alone_first, label[there], _running(alone[there], alone_first),
-    )  # fmt: skip
+    return ratio
 
 
 @njit(cache=True, nogil=True)
-def _running(values: np.ndarray, first: np.ndarray) -> np.ndarray:
+def running_sums(values: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Return the running sums of the values of each group."""
     out = np.empty_like(values)
     for g in range(len(first) - 1):
@@ -169,79 +140,22 @@ def _running(values: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def _own_targets(
+def own_targets(
     first: np.ndarray, label: np.ndarray, size: np.ndarray, levels: np.ndarray, ratio: np.ndarray, own: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cells of each stratum in a batch of its own group, and whether they are equal in a group."""
     target, equal = np.zeros(len(label)), np.zeros(len(own), np.bool_)
+    one_level = levels.shape[1] <= 1  # else a change of order would mix up the labels of the first level
     for g in range(len(own)):
         a, b = first[g], first[g + 1]
         if a < b:
-            _split(own[g], levels[label[a:b]], ratio[label[a:b]], size[a:b], target[a:b])
-            equal[g] = target[a:b].max() - target[a:b].min() < 1e-9
+            split(own[g], levels[label[a:b]], ratio[label[a:b]], size[a:b], target[a:b])
+            equal[g] = one_level and target[a:b].max() - target[a:b].min() < 1e-9
     return target, equal
 
 
 @njit(cache=True, nogil=True)
-def _joint_groups(
-    first: np.ndarray,
-    label: np.ndarray,
-    size: np.ndarray,
-    everyone: np.ndarray,
-    weight: np.ndarray,
-    target: np.ndarray,
-    leak: np.ndarray,
-) -> np.ndarray:
-    """Whether a group has all labels, and it and the others have enough cells of each."""
-    joint = np.zeros(len(leak), np.bool_)
-    for g in range(len(leak)):
-        a, b = first[g], first[g + 1]
-        own = target[a:b].sum()
-        joint[g] = b - a == len(weight) and leak[g] > 0
-        for s in range(a, b):
-            if not joint[g]:
-                break
-            both, share = (own + leak[g]) * weight[label[s]], leak[g] / (own + leak[g])
-            most = np.ceil(both - 1e-9)
-            enough = most - np.floor(most * share) <= size[s] and np.ceil(most * share) <= everyone[label[s]] - size[s]
-            joint[g] = enough and abs(target[s] - own * weight[label[s]]) < 1e-9
-    return joint
-
-
-@njit(cache=True, nogil=True)
-def _leaves_of_leaks(
-    first: np.ndarray, label: np.ndarray, size: np.ndarray, levels: np.ndarray, ratio: np.ndarray, leak: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the labels that leak into the batches of each group, with the running sum of their targets."""
-    n_labels = len(levels)
-    everyone = np.zeros(n_labels, np.int64)
-    for s in range(len(label)):
-        everyone[label[s]] += size[s]
-    start = np.zeros(len(leak) + 1, np.int64)
-    for g in range(len(leak)):
-        n = 0
-        if leak[g] > 0:
-            n = n_labels
-            for s in range(first[g], first[g + 1]):
-                n -= size[s] == everyone[label[s]]
-        start[g + 1] = start[g] + n
-    leaf, upto = np.empty(start[-1], np.int32), np.empty(start[-1])
-    for g in range(len(leak)):
-        if start[g] == start[g + 1]:
-            continue
-        pool = everyone.copy()
-        for s in range(first[g], first[g + 1]):
-            pool[label[s]] -= size[s]
-        found = np.flatnonzero(pool)
-        target = np.empty(len(found))
-        _split(leak[g], levels[found], ratio[found], pool[found], target)
-        leaf[start[g] : start[g + 1]] = found
-        upto[start[g] : start[g + 1]] = np.cumsum(target)
-    return start, leaf, upto
-
-
-@njit(cache=True, nogil=True)
-def _split(total: float, levels: np.ndarray, ratio: np.ndarray, size: np.ndarray, out: np.ndarray) -> None:
+def split(total: float, levels: np.ndarray, ratio: np.ndarray, size: np.ndarray, out: np.ndarray) -> None:
     """Split `total` by the first level, each part by the second, and so on; as evenly as the cells allow.
 
     Parameters
