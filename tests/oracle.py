@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.sampling import BatchSampler
-from cellcohort.sampling.drawing.time_window import CLASSES, MOST_TRIES, SMALL, TOLERANCE
+from cellcohort.sampling.drawing.cap import MOST_TRIES
+from cellcohort.sampling.drawing.time_window import CLASSES, SMALL, TOLERANCE
 from cellcohort.sampling.planning.plan import Plan
 
 MASK = 2**64 - 1
@@ -68,7 +69,7 @@ class Cap:
     """Admits at most `most` cells of a label; 0 admits all."""
 
     def __init__(self, plan: Plan) -> None:
-        self.label, self.most, self.held = plan.capped, plan.cap, {}
+        self.label, self.most, self.held = plan.strata.capped, plan.cap, {}
 
     def admit(self, position: int, most: int) -> bool:
         label = int(self.label[position])

@@ -15,7 +15,7 @@ from cellcohort.sampling.planning.epoch_plan import EpochPlan, round_batch
 from cellcohort.sampling.planning.leaks import Leaks
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.rounding import on_average
-from cellcohort.sampling.planning.strata import CompiledStrata, stable_order
+from cellcohort.sampling.planning.strata import Strata, stable_order
 from cellcohort.sampling.planning.targets import Targets
 from cellcohort.sampling.rng import mix, permuted_each, unit
 
@@ -124,7 +124,7 @@ class Demand(NamedTuple):
 def window_demand(
     spec: WindowSpec,
     batches: GroupBatches,
-    strata: CompiledStrata,
+    strata: Strata,
     index: ChunkIndex,
     half_width: float,
     key: np.uint64,
@@ -155,7 +155,7 @@ def window_demand(
 
 @njit(cache=True, nogil=True)
 def _in_time_window(
-    strata: CompiledStrata, stratum: np.ndarray, cells: np.ndarray, begin: float, end: float
+    strata: Strata, stratum: np.ndarray, cells: np.ndarray, begin: float, end: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the times of some strata from `begin` to `end`, and how few and how many of `cells` can have them."""
     n = len(stratum)
@@ -171,7 +171,7 @@ def _in_time_window(
 
 @njit(cache=True, nogil=True)
 def _cells_of_batches(
-    spec: WindowSpec, batches: GroupBatches, strata: CompiledStrata, key: np.uint64
+    spec: WindowSpec, batches: GroupBatches, strata: Strata, key: np.uint64
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the strata and cells of the batches of a window: ``indptr[j]:indptr[j + 1]`` are those of batch `j`.
 
@@ -208,7 +208,7 @@ def _cells_of_batches(
 
 
 @njit(cache=True, nogil=True)
-def _donors(primary: np.ndarray, group: int, strata: CompiledStrata, key: np.uint64) -> np.ndarray:
+def _donors(primary: np.ndarray, group: int, strata: Strata, key: np.uint64) -> np.ndarray:
     """Return the other primary groups of a window, each once; if there is none, another group at random."""
     donors, n = np.empty(len(primary) + 1, np.int64), 0
     for other in primary:
@@ -226,7 +226,7 @@ def _donors(primary: np.ndarray, group: int, strata: CompiledStrata, key: np.uin
 
 @njit(cache=True, nogil=True)
 def _leak(
-    donors: np.ndarray, label: int, total: int, nth: int, strata: CompiledStrata, stratum: np.ndarray, cells: np.ndarray
+    donors: np.ndarray, label: int, total: int, nth: int, strata: Strata, stratum: np.ndarray, cells: np.ndarray
 ) -> int:
     """Share `total` cells of one label among the donors; return how many give some, or 0 if one of them has too few."""
     n, filled = len(donors), 0

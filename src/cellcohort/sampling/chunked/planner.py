@@ -28,14 +28,15 @@ from cellcohort.sampling.chunked.pool import (
     take,
 )
 from cellcohort.sampling.chunked.rotation import Rotation
-from cellcohort.sampling.hash_table import Cap, empty_counts
+from cellcohort.sampling.drawing.cap import Cap, empty_counts
 from cellcohort.sampling.planning.plan import Plan
-from cellcohort.sampling.planning.strata import CompiledStrata
+from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import bits_of, key_of, mix, permuted, unit
 
 CANDIDATES = 2  # chunks around a focal time that are compared; the best of more would leave out sparse chunks
 UNCOMPARED = 2  # one chunk in so many is taken without a comparison, so that sparse chunks are read too
 PREFERRED_ATTEMPTS = 4  # attempts at a window that begin where the one before it stopped; later ones begin anywhere
+MOST_ATTEMPTS = 32  # at a window before it may load more chunks than allowed
 _U = np.uint64
 
 
@@ -69,7 +70,7 @@ class Table(NamedTuple):
     Attributes
     ----------
     chunks : ChunkIndex
-    strata : CompiledStrata
+    strata : Strata
     batches : GroupBatches
         What the batches of each group are to hold.
     pace : numpy.ndarray of float, shape (n_strata,)
@@ -83,7 +84,7 @@ class Table(NamedTuple):
     """
 
     chunks: ChunkIndex
-    strata: CompiledStrata
+    strata: Strata
     batches: GroupBatches
     pace: np.ndarray
     half_width: float
@@ -98,7 +99,7 @@ class Table(NamedTuple):
         per_batch = drawn_per_batch(plan) / np.where(share > 0, share, 1.0)
         return cls(
             chunks,
-            CompiledStrata.of(strata, plan.capped.astype(np.int32)),
+            strata._replace(capped=strata.capped.astype(np.int32)),
             GroupBatches.of(plan.batches),
             per_batch * np.diff(chunks.stratum_indptr) / strata.size,
             plan.half_width,

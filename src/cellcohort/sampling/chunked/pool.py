@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
-from cellcohort.sampling.hash_table import Cap, count_up_to
+from cellcohort.sampling.drawing.cap import Cap, count_up_to
 from cellcohort.sampling.rng import mix
 
 POSITION, TIMES_TAKEN, LAST_CALL, ODDS = 0, 1, 2, 3  # columns of `Pool.cells`

@@ -14,51 +14,41 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.hash_table import Cap, count_up_to, empty_counts
+from cellcohort.sampling.drawing.cap import MOST_TRIES, Cap, count_up_to, empty_counts, fill_with_turned_away
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.rounding import on_average
+from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
 
 CLASSES = 64
 SMALL = 16 * CLASSES  # cells; smaller strata deal their classes anew every CLASSES batches
 FEW = 16  # cells that are looked at one by one, where trying class by class would mostly miss
-MOST_TRIES = 8  # cells looked at for each one needed before a cap gives way
 _BITS = 6
 TOLERANCE = 1e-4  # hours, a third of a second; what 32-bit hours leave unsure is less
 _U = np.uint64
 
 
-class DrawnCells(NamedTuple):
-    """The cells that may be drawn, and what every batch is to hold of them, as compiled functions take them.
+class TimedCells(NamedTuple):
+    """The cells of a plan, and what its batches are to hold of them.
 
     Attributes
     ----------
-    order, start, times, times_start, times_indptr : numpy.ndarray
-        As in `Strata`.
-    capped : numpy.ndarray of int
-        Code of the capped label of every cell of the table; empty without a cap.
+    strata : Strata
     most : int
-        Cells of one capped label in a batch; 0 without a cap.
+        Cells of one label of ``strata.capped`` in a batch; 0 without a cap.
     half_width, inside : float
         Half-width of the time window in hours, and cells of a batch inside it, on average.
     """
 
-    order: np.ndarray
-    start: np.ndarray
-    times: np.ndarray
-    times_start: np.ndarray
-    times_indptr: np.ndarray
-    capped: np.ndarray
+    strata: Strata
     most: int
     half_width: float
     inside: float
 
     @classmethod
-    def of(cls, plan: Plan) -> DrawnCells:
+    def of(cls, plan: Plan) -> TimedCells:
         """Return those of a plan."""
-        strata, inside = plan.strata, plan.places * plan.share_inside
-        arrays = strata.order, strata.start, strata.times, strata.times_start, strata.times_indptr
-        return cls(*arrays, plan.capped, plan.cap, float(plan.half_width), inside)
+        return cls(plan.strata, plan.cap, float(plan.half_width), plan.places * plan.share_inside)
 
 
 class Part(NamedTuple):
@@ -74,7 +64,7 @@ class Part(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def draw_in_time_window(
-    cells: DrawnCells,
+    cells: TimedCells,
     stratum: np.ndarray,
     count: np.ndarray,
     focal: float,
@@ -87,35 +77,35 @@ def draw_in_time_window(
     With a cap, at most `most` cells of one capped label, if there are. `number` is the place of the batch in its
     epoch, and `key` that of the epoch.
     """
-    m = len(stratum)
+    strata, m = cells.strata, len(stratum)
     low, high, begin, end = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
     for entry in range(m):
         s = stratum[entry]
-        size = cells.start[s + 1] - cells.start[s]
-        first, last = cells.times_indptr[s], cells.times_indptr[s + 1]
-        first = first_from(cells.times, first, last, focal - cells.half_width - TOLERANCE)
-        begin[entry] = cells.times_start[first] - cells.start[s]
-        last = first_from(cells.times, first, last, focal + cells.half_width + TOLERANCE)
-        end[entry] = cells.times_start[last] - cells.start[s]
+        size = strata.start[s + 1] - strata.start[s]
+        first, last = strata.times_indptr[s], strata.times_indptr[s + 1]
+        first = first_from(strata.times, first, last, focal - cells.half_width - TOLERANCE)
+        begin[entry] = strata.times_start[first] - strata.start[s]
+        last = first_from(strata.times, first, last, focal + cells.half_width + TOLERANCE)
+        end[entry] = strata.times_start[last] - strata.start[s]
         low[entry], high[entry] = least_and_most(count[entry], size, end[entry] - begin[entry])
     n_inside = share_out(count, low, high, on_average(cells.inside, number), number)
 
     filled = 0
-    cap = Cap(cells.capped, cells.most, empty_counts(count.sum() if cells.most > 0 else 1))
+    cap = Cap(strata.capped, cells.most, empty_counts(count.sum() if cells.most > 0 else 1))
     for entry in range(m):
-        s, start = stratum[entry], cells.start[stratum[entry]]
-        size = cells.start[s + 1] - start
+        s, start = stratum[entry], strata.start[stratum[entry]]
+        size = strata.start[s + 1] - start
         near, far = n_inside[entry], count[entry] - n_inside[entry]
         if near:
             part = Part(s, start, size, (begin[entry], end[entry]), (0, 0), False)
-            _draw_part(cells.order, part, cap, number, key, out[filled : filled + near])
+            _draw_part(strata.order, part, cap, number, key, out[filled : filled + near])
         if far:
             part = Part(s, start, size, (0, begin[entry]), (end[entry], size), True)
-            _draw_part(cells.order, part, cap, number, key, out[filled + near : filled + near + far])
+            _draw_part(strata.order, part, cap, number, key, out[filled + near : filled + near + far])
         filled += count[entry]
     if cap.most == 0:  # without a cap, all positions are looked up together, which is faster
         for i in range(filled):
-            out[i] = cells.order[out[i]]
+            out[i] = strata.order[out[i]]
 
 
 @njit(cache=True, nogil=True)
@@ -198,18 +188,6 @@ def _draw_part(order: np.ndarray, part: Part, cap: Cap, number: Whole, key: np.u
                 fill_with_turned_away(cap, turned_away[:n_away], out[taken:])
                 return
         round_ += 1
-
-
-@njit(cache=True, nogil=True)
-def fill_with_turned_away(cap: Cap, turned_away: np.ndarray, out: np.ndarray) -> None:
-    """Fill `out` with cells that the cap turned away, raising the cap one by one."""
-    filled, most = 0, cap.most
-    while filled < len(out):
-        most += 1
-        for i in range(len(turned_away)):
-            if turned_away[i] >= 0 and filled < len(out) and count_up_to(cap.tally, cap.label[turned_away[i]], most):
-                out[filled] = turned_away[i]
-                filled, turned_away[i] = filled + 1, -1
 
 
 @njit(cache=True, nogil=True)

@@ -50,8 +50,8 @@ class Plan:
         The column of times; empty without a window axis.
     half_width, share_inside : float
         Half-width of the time window in hours, and share of a batch inside it; NaN without a window axis.
-    capped, cap : numpy.ndarray of int, int
-        Code of the capped label of every cell of the table, and cells of one label in a batch; 0 for no cap.
+    cap : int
+        Cells of one label of ``strata.capped`` in a batch; 0 for no cap.
     batches : EpochPlan
         Which group is primary and what each stratum gives, batch by batch.
     group : str or tuple of str or None
@@ -80,8 +80,7 @@ class Plan:
         self.time_column = str(window.column) if window else ""
         self.half_width, self.share_inside = (window.half_width, window.inside) if window else (np.nan, np.nan)
         capped = cells.column(cap.column) if cap else None
-        self.capped: np.ndarray
-        self.capped, self.cap = (capped.codes, cap.most) if cap and capped else (np.empty(0, np.int8), 0)
+        self.cap = cap.most if cap else 0
         positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
         labels = [one.column for one in asked]
         self.strata = find_strata(index_cache, column, labels, hours, capped, positions, len(cells))

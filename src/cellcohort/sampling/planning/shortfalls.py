@@ -10,7 +10,7 @@ from numba import njit
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
 from cellcohort.sampling.planning.leaks import Leaks
-from cellcohort.sampling.planning.strata import CompiledStrata, Strata
+from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.planning.targets import AskedShares, Targets
 from cellcohort.sampling.rng import Whole
 
@@ -138,7 +138,7 @@ def short_windows(
     """Return a sentence if time windows hold too few cells, found for some focal times; else nothing."""
     groups = np.flatnonzero(np.diff(targets.first))
     bounds = strata.times_indptr[targets.first[groups]], strata.times_indptr[targets.first[groups + 1]]
-    arrays, in_batch = CompiledStrata.of(strata, np.empty(0, np.int8)), targets.cells()
+    in_batch = targets.cells()
     asked, held, tried = 0.0, 0.0, np.unique(np.linspace(0, len(groups) - 1, 32).astype(int))
     for i in tried:
         times = strata.times[bounds[0][i] : bounds[1][i]]
@@ -150,7 +150,7 @@ def short_windows(
         )
         own = targets.first[groups[i]], targets.first[groups[i] + 1]
         for focal in times[seen]:
-            cells, within = cells_within(arrays, own, in_batch, focal, half_width)
+            cells, within = cells_within(strata, own, in_batch, focal, half_width)
             asked, held = asked + share_inside * cells, held + min(within, share_inside * cells)
     if held >= 0.9 * asked:
         return ()
@@ -163,7 +163,7 @@ def short_windows(
 
 @njit(cache=True, nogil=True)
 def cells_within(
-    strata: CompiledStrata, own: tuple[Whole, Whole], in_batch: np.ndarray, focal: float, half_width: float
+    strata: Strata, own: tuple[Whole, Whole], in_batch: np.ndarray, focal: float, half_width: float
 ) -> tuple[float, float]:
     """Cells that a batch takes from the strata of its primary group, and how many of them the time window has."""
     cells, within = 0.0, 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +14,7 @@ CHUNK = 2**20  # cells looked at at a time where that keeps what is in between s
 NEVER = np.inf  # the time of a cell whose time is missing: sorted last, in no window, never focal
 
 
-@dataclass(frozen=True)
-class Strata:
+class Strata(NamedTuple):
     """Cells sorted by (group, shares label, time). A stratum is what no axis tells apart but time.
 
     Attributes
@@ -31,6 +29,8 @@ class Strata:
     times, times_start, times_indptr : numpy.ndarray
         Times present: stratum `s` has the times ``times[times_indptr[s]:times_indptr[s + 1]]``, and the
         cells of time `k` begin at ``order[times_start[k]]``. Empty without a window axis.
+    capped : numpy.ndarray of int, shape (n_cells,)
+        Code of the capped label of every cell of the table; empty without a cap.
     """
 
     order: np.ndarray
@@ -41,6 +41,7 @@ class Strata:
     times: np.ndarray
     times_start: np.ndarray
     times_indptr: np.ndarray
+    capped: np.ndarray
 
     @property
     def size(self) -> np.ndarray:
@@ -49,32 +50,8 @@ class Strata:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return sum(array.nbytes for array in vars(self).values())
-
-
-class CompiledStrata(NamedTuple):
-    """The arrays of `Strata` as compiled functions take them.
-
-    `capped` holds the code of the capped label of every cell of the table; it is empty without a cap.
-    """
-
-    order: np.ndarray
-    start: np.ndarray
-    group: np.ndarray
-    label: np.ndarray
-    times: np.ndarray
-    times_start: np.ndarray
-    times_indptr: np.ndarray
-    capped: np.ndarray
-
-    @classmethod
-    def of(cls, strata: Strata, capped: np.ndarray) -> CompiledStrata:
-        """Return the arrays of `strata` and the codes of the capped label."""
-        return cls(
-            strata.order, strata.start, strata.group, strata.label,
-            strata.times, strata.times_start, strata.times_indptr, capped,
-        )  # fmt: skip
+        """Bytes of memory held; `capped` belongs to the table."""
+        return sum(array.nbytes for array in self[:-1])
 
 
 def build_strata(
@@ -115,7 +92,8 @@ def build_strata(
     of_group = np.int16 if group is None or len(group.labels) < 2**15 else np.int32
     groups: np.ndarray = present[:, 0].astype(of_group) if group else np.zeros(len(present), of_group)
     levels, label = _distinct_rows(present[:, 1 if group else 0 :], [len(column.labels) for column in shares])
-    return Strata(order, start.astype(order.dtype), groups, label, levels, *by_time)
+    capped = cap.codes if cap is not None else np.empty(0, np.int8)
+    return Strata(order, start.astype(order.dtype), groups, label, levels, *by_time, capped)
 
 
 def _distinct_rows(rows: np.ndarray, widths: list[int]) -> tuple[np.ndarray, np.ndarray]:
