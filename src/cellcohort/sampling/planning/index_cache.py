@@ -55,7 +55,7 @@ def find_strata(
     parts = [part for column in columns for part in column or [None]]
     inputs = ["strata", *parts, hours, positions, n_cells]
     build = partial(build_strata, group, list(shares), hours, cap, positions, n_cells)
-    return Strata(*cached_arrays(directory, inputs, lambda: vars(build()).values()))
+    return Strata(*cached_arrays(directory, inputs, lambda: build()[:-1]))
 
 
 def cached_arrays(

@@ -11,12 +11,12 @@ import numpy as np
 from cellcohort.cells import CellTable, Column
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.planning.asked_shares import AskedShares
 from cellcohort.sampling.planning.epoch_plan import BatchSpec, EpochPlan
 from cellcohort.sampling.planning.index_cache import find_strata
 from cellcohort.sampling.planning.leaks import build_leaks
 from cellcohort.sampling.planning.primary_sets import PrimarySets, check_blocks, in_every_batch
 from cellcohort.sampling.planning.shortfalls import short_windows, shortfalls
-from cellcohort.sampling.planning.targets import AskedShares
 
 
 class Plan:
@@ -83,7 +83,8 @@ class Plan:
         self.cap = cap.most if cap else 0
         positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
         labels = [one.column for one in asked]
-        self.strata = find_strata(index_cache, column, labels, hours, capped, positions, len(cells))
+        strata = find_strata(index_cache, column, labels, hours, capped, positions, len(cells))
+        self.strata = strata if capped is None else strata._replace(capped=capped.codes)
         weights = self.weights = np.where(np.isin(np.arange(len(weights)), self.strata.group), weights, 0.0)
         self.leaky = group.leaky if group else 0.0
         ratios = [one.share for one in asked]

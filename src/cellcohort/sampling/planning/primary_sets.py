@@ -177,7 +177,7 @@ def _shares(
     many = np.full(n, 2**50 // n)  # the shares are those asked, however few cells there are
     whole = Strata(
         strata.order[:0], np.append(0, np.cumsum(many)), np.zeros(n, np.int16), np.arange(n, dtype=np.int32),
-        strata.levels, strata.times, strata.times_start, strata.times_indptr, strata.capped,
+        strata.levels, strata.times, strata.times_start, strata.times_indptr,
     )  # fmt: skip
     labels = build_targets(whole, ratios, places, 1)
     weight = labels.cells() / places

@@ -9,9 +9,10 @@ from numba import njit
 
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
+from cellcohort.sampling.planning.asked_shares import AskedShares
 from cellcohort.sampling.planning.leaks import Leaks
 from cellcohort.sampling.planning.strata import Strata
-from cellcohort.sampling.planning.targets import AskedShares, Targets
+from cellcohort.sampling.planning.targets import Targets
 from cellcohort.sampling.rng import Whole
 
 MOST_GROUPS = 20  # that are spoken of one by one

@@ -41,7 +41,7 @@ class Strata(NamedTuple):
     times: np.ndarray
     times_start: np.ndarray
     times_indptr: np.ndarray
-    capped: np.ndarray
+    capped: np.ndarray = np.empty(0, np.int8)
 
     @property
     def size(self) -> np.ndarray:
@@ -92,8 +92,7 @@ def build_strata(
     of_group = np.int16 if group is None or len(group.labels) < 2**15 else np.int32
     groups: np.ndarray = present[:, 0].astype(of_group) if group else np.zeros(len(present), of_group)
     levels, label = _distinct_rows(present[:, 1 if group else 0 :], [len(column.labels) for column in shares])
-    capped = cap.codes if cap is not None else np.empty(0, np.int8)
-    return Strata(order, start.astype(order.dtype), groups, label, levels, *by_time, capped)
+    return Strata(order, start.astype(order.dtype), groups, label, levels, *by_time)
 
 
 def _distinct_rows(rows: np.ndarray, widths: list[int]) -> tuple[np.ndarray, np.ndarray]:
