@@ -84,3 +84,12 @@ def test_the_commands_of_pages_name_options_that_there_are() -> None:
             compose(script, [f"{name}={value}" for name, value in zip(names, first, strict=True)])
             seen += 1
     assert seen >= 18
+
+
+def test_how_it_works_names_every_module_of_the_sampler_and_no_other() -> None:
+    sampling = DOCS.parent / "src" / "cellcohort" / "sampling"
+    there = {str(path.relative_to(sampling)) for path in sampling.rglob("*.py") if path.name != "__init__.py"}
+    named = set(re.findall(r"`([a-z_/]+\.py)`", (DOCS / "how_it_works.md").read_text(encoding="utf-8")))
+    beside = {name for name in there if name.startswith(("axes/", "baselines/"))}
+    assert named <= there
+    assert there - named - beside == {"coverage.py", "flexible.py", "protocol.py"}, "what is not needed to make a batch"
