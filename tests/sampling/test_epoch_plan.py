@@ -141,7 +141,7 @@ def test_the_step_is_the_golden_section() -> None:
 
 @pytest.mark.parametrize("experiment", [ExperimentAware(), ExperimentAware(0.1), ExperimentAware(0.1, experiments=2)])
 @pytest.mark.parametrize("ratio", [None, {"c0": 0.4}])
-def test_blocks_are_the_same_in_any_order(experiment: ExperimentAware, ratio: dict[str, float] | None) -> None:
+def test_batches_are_the_same_in_any_order(experiment: ExperimentAware, ratio: dict[str, float] | None) -> None:
     cells = CellTable.from_frame(table({(f"e{e}", f"c{c}"): 300 for e in range(3) for c in range(4)}))
     axes = {"e": experiment, "c": ConditionBalanced(ratio)}
     s = sampler(cells, axes, 18, num_batches=600)

@@ -18,8 +18,8 @@ from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.planning.targets import Targets
 from cellcohort.sampling.rng import Whole, key_of, mix
 
-BLOCK = 2**14  # cells of the batches that are planned together
-MOST_KEPT = 4  # blocks
+CELLS_PLANNED = 2**14  # of the batches that are planned together, a stretch of the sequence
+STRETCHES_KEPT = 4
 _U = np.uint64
 
 
@@ -48,7 +48,7 @@ class BatchSpec(NamedTuple):
     before: np.ndarray
 
 
-class Block(NamedTuple):
+class Stretch(NamedTuple):
     """Some batches that follow each other, as in `BatchSpec`: batch `i` has the entries ``ptr[i]:ptr[i + 1]``."""
 
     primary: list[Any]
@@ -60,14 +60,14 @@ class Block(NamedTuple):
     before: np.ndarray
 
 
-class Front(NamedTuple):
-    """What batches of an epoch before its block number `block` hold.
+class Progress(NamedTuple):
+    """What batches of an epoch before its stretch number `stretch` hold.
 
     `begun` is how many of all epochs were built around each group, `taken` the cells of each stratum in this epoch.
     """
 
     epoch: int
-    block: int
+    stretch: int
     begun: np.ndarray
     taken: np.ndarray
 
@@ -108,41 +108,41 @@ class EpochPlan:
         self.times_of_group = strata.times_indptr[targets.first] if timed else np.zeros_like(targets.first)
         self._counted = not timed
         self._counter_type = strata.order.dtype
-        self.per_block = max(1, min(64, BLOCK // places))
-        self._kept: tuple[tuple[tuple[int, int], Block], ...] = ()
-        self._front: Front | None = None
+        self.per_stretch = max(1, min(64, CELLS_PLANNED // places))
+        self._kept: tuple[tuple[tuple[int, int], Stretch], ...] = ()
+        self._progress: Progress | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        kept = sum(array.nbytes for _, block in self._kept for array in block[4:])
-        return self.targets.nbytes + self.leaks.nbytes + kept + (self._front.taken.nbytes if self._front else 0)
+        kept = sum(array.nbytes for _, stretch in self._kept for array in stretch[4:])
+        return self.targets.nbytes + self.leaks.nbytes + kept + (self._progress.taken.nbytes if self._progress else 0)
 
     def spec(self, epoch: int, number: int) -> BatchSpec:
         """Return what batch `number` of an epoch is to hold."""
-        index, i = divmod(number, self.per_block)
-        primary, occurrence, focal, ptr, stratum, n_cells, before = self.block(epoch, index)
+        index, i = divmod(number, self.per_stretch)
+        primary, occurrence, focal, ptr, stratum, n_cells, before = self.stretch(epoch, index)
         entries = slice(ptr[i], ptr[i + 1])
         return BatchSpec(primary[i], occurrence[i], focal[i], stratum[entries], n_cells[entries], before[entries])
 
-    def block(self, epoch: int, index: int) -> Block:
-        """Batches ``index * per_block`` to ``(index + 1) * per_block - 1`` of an epoch."""
-        for place, block in self._kept:
+    def stretch(self, epoch: int, index: int) -> Stretch:
+        """Batches ``index * per_stretch`` to ``(index + 1) * per_stretch - 1`` of an epoch."""
+        for place, stretch in self._kept:
             if place == (epoch, index):
-                return block
-        first, front = epoch * self._per_epoch, self._front
-        if front is None or front.epoch != epoch or front.block > index:
-            front = Front(epoch, 0, self._begin(first), np.zeros(self.targets.first[-1], self._counter_type))
-        begun, taken, first = front.begun.copy(), front.taken.copy(), first + index * self.per_block
-        if front.block < index:
+                return stretch
+        first, progress = epoch * self._per_epoch, self._progress
+        if progress is None or progress.epoch != epoch or progress.stretch > index:
+            progress = Progress(epoch, 0, self._begin(first), np.zeros(self.targets.first[-1], self._counter_type))
+        begun, taken, first = progress.begun.copy(), progress.taken.copy(), first + index * self.per_stretch
+        if progress.stretch < index:
             begun = self._pass_over(begun, first, taken)
         primary, occurrence, ptr, *entries = self._plan(first, begun, taken)
         focal = self._focal_times(epoch, primary, occurrence).tolist()
         each = primary.tolist() if primary.ndim == 1 else list(primary)
-        block = Block(each, occurrence.tolist(), focal, ptr.tolist(), *entries)
-        self._kept = (((epoch, index), block), *self._kept[: MOST_KEPT - 1])
-        self._front = Front(epoch, index + 1, begun, taken)
-        return block
+        stretch = Stretch(each, occurrence.tolist(), focal, ptr.tolist(), *entries)
+        self._kept = (((epoch, index), stretch), *self._kept[: STRETCHES_KEPT - 1])
+        self._progress = Progress(epoch, index + 1, begun, taken)
+        return stretch
 
     def _begin(self, first: int) -> np.ndarray:
         """How many batches before number `first` of all epochs are built around each group, int64 (n_groups,)."""
@@ -156,9 +156,9 @@ class EpochPlan:
         return end
 
     def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Plan a block from batch `first` of all epochs on; counts its batches in `begun` and its cells in `taken`."""
-        primary = primary_groups(self.groups, first, self.per_block, self.key)
-        return _plan_block(primary, begun, self.targets, self.leaks, taken, self.places, self.key)
+        """Plan a stretch from batch `first` of all epochs on; counts batches in `begun` and cells in `taken`."""
+        primary = primary_groups(self.groups, first, self.per_stretch, self.key)
+        return _plan_stretch(primary, begun, self.targets, self.leaks, taken, self.places, self.key)
 
     def _focal_times(self, epoch: int, primary: np.ndarray, occurrence: np.ndarray) -> np.ndarray:
         """Focal times of batches: each time of the primary group in turn, and of several groups each in turn."""
@@ -176,13 +176,13 @@ class EpochPlan:
         """Return the fewest batches with which an epoch takes every cell of every stratum."""
         index = 0
         while True:
-            block, front = self.block(epoch, index), self._front
-            if front is not None and (front.taken >= size).all():
+            stretch, progress = self.stretch(epoch, index), self._progress
+            if progress is not None and (progress.taken >= size).all():
                 break
             index += 1
-        of = np.repeat(np.arange(self.per_block), np.diff(block.ptr))
-        last = of[block.before < size[block.stratum]].max(initial=0)  # the batch that takes the last cells of a stratum
-        return index * self.per_block + int(last) + 1
+        of = np.repeat(np.arange(self.per_stretch), np.diff(stretch.ptr))
+        unfinished = of[stretch.before < size[stretch.stratum]]  # batches before which a stratum had cells left
+        return index * self.per_stretch + int(unfinished.max(initial=0)) + 1
 
 
 @njit(cache=True, nogil=True)
@@ -213,7 +213,7 @@ def count_cells(
 
 
 @njit(cache=True, nogil=True)
-def _plan_block(
+def _plan_stretch(
     primary: np.ndarray,
     occurrence: np.ndarray,
     targets: Targets,
@@ -222,7 +222,7 @@ def _plan_block(
     places: Whole,
     key: np.uint64,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the fields of a `Block`; counts its batches in `occurrence` and its cells in `taken`."""
+    """Return the fields of a `Stretch`; counts its batches in `occurrence` and its cells in `taken`."""
     n, filled = len(primary), 0
     ptr, turn = np.zeros(n + 1, np.int64), np.empty(n, np.int64)
     stratum, n_cells = np.empty(n * places, np.int32), np.empty(n * places, np.int32)

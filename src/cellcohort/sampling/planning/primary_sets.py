@@ -119,10 +119,10 @@ class PrimarySets(EpochPlan):
 
     @override
     def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
-        primary = primary_sets(self._groups, self._upto, self.n_primary, first, self.per_block, self.key)
-        turn = np.arange(first, first + self.per_block)
-        begun += self.per_block
-        planned = _plan_block(
+        primary = primary_sets(self._groups, self._upto, self.n_primary, first, self.per_stretch, self.key)
+        turn = np.arange(first, first + self.per_stretch)
+        begun += self.per_stretch
+        planned = _plan_stretch(
             primary, turn, self.targets, self.leaks.donors, self._shares, taken, self.places, self.key
         )
         return primary, turn, *planned
@@ -209,7 +209,7 @@ def primary_sets(groups: np.ndarray, upto: np.ndarray, k: Whole, first: Whole, n
 
 
 @njit(cache=True, nogil=True)
-def _plan_block(
+def _plan_stretch(
     primary: np.ndarray,
     turn: np.ndarray,
     targets: Targets,
@@ -219,7 +219,7 @@ def _plan_block(
     places: Whole,
     key: np.uint64,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return `ptr`, `stratum`, `n_cells` and `before` of a `Block`; counts its cells in `taken`."""
+    """Return `ptr`, `stratum`, `n_cells` and `before` of a `Stretch`; counts its cells in `taken`."""
     n, filled = len(primary), 0
     ptr = np.zeros(n + 1, np.int64)
     stratum, n_cells = np.empty(n * places, np.int32), np.empty(n * places, np.int32)
