@@ -224,9 +224,9 @@ def _plan_stretch(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the fields of a `Stretch`; counts its batches in `occurrence` and its cells in `taken`."""
     n, filled = len(primary), 0
+    most = n * min(places, len(taken))  # entries, as a batch takes from each stratum once
     ptr, turn = np.zeros(n + 1, np.int64), np.empty(n, np.int64)
-    stratum, n_cells = np.empty(n * places, np.int32), np.empty(n * places, np.int32)
-    before = np.empty(n * places, taken.dtype)
+    stratum, n_cells, before = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, taken.dtype)
     for i in range(n):
         g = primary[i]
         turn[i] = occurrence[g]
