@@ -107,7 +107,7 @@ def _distinct_rows(rows: np.ndarray, widths: list[int]) -> tuple[np.ndarray, np.
             code, of = np.unique(pair, return_inverse=True)
     first = np.empty(len(code), np.int64)
     first[of] = np.arange(len(rows))
-    return rows[first].astype(np.int32), of.astype(np.int32)
+    return rows[first].astype(np.int32, order="C"), of.astype(np.int32)  # of one layout, for compiled functions
 
 
 def _time_codes(hours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
