@@ -116,16 +116,14 @@ def split[Tracks: (TrackWindows, LabelledCells)](
             )
     alike = validation & copied(dataset.cells, ~validation)
     why = f"training has {'cells of the same values' if alike.any() else f'other cells of the same {unit}'}"
+    remedy = f"{'Remove the copies, or split' if alike.any() else 'Split'} by other groups (split.by, split.held_out)."
     alone = validation & ~alike & ~_cut(dataset, validation)
     if not alone.any():
-        raise ValueError(
-            f"no cell is left for validation (by={by!r}, held_out={held_out}): of each, {why}. Remove copies of cells, "
-            "or split by other groups (split.by, split.held_out)."
-        )
+        raise ValueError(f"no cell is left for validation (by={by!r}, held_out={held_out}): of each, {why}. {remedy}")
     if left := int((validation & ~alone).sum()):
         warnings.warn(
             f"{several(left, 'cell')} of {len(alone):,} are in neither part of the split: they would be held out, and "
-            f"{why}. Remove the copies, or split by other groups (split.by, split.held_out).",
+            f"{why}. {remedy}",
             stacklevel=1,
         )
     if by == "track" and (share := alone.mean()) < fraction * _SMALL:
