@@ -24,8 +24,8 @@ from iohub.ngff import open_ome_zarr
 
 from cellcohort.datasets.images.collection import read_collection
 from cellcohort.datasets.images.index import make_index
+from cellcohort.datasets.images.intensity import scaling
 from cellcohort.datasets.images.regions import Region
-from cellcohort.datasets.images.scaling import scaling
 
 FRAMES, SIZE = 50, 96
 WELLS = [f"{row}/{column}" for row in "ABCD" for column in range(1, 4)]

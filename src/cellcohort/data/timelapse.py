@@ -15,6 +15,7 @@ from cellcohort.datasets.images.cell_index import read_cell_index, write_cell_in
 from cellcohort.datasets.images.collection import Experiment, read_collection
 from cellcohort.datasets.images.faulty_cells import FaultyCells
 from cellcohort.datasets.images.index import BlankFrames, Border, Channels, Index, images_of, make_index
+from cellcohort.datasets.images.intensity import Normalise, NormaliseBy, Statistics, scaling
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.datasets.images.positives import (
     Kin,
@@ -26,7 +27,6 @@ from cellcohort.datasets.images.positives import (
     check_positive_channel,
 )
 from cellcohort.datasets.images.regions import Region, Slab
-from cellcohort.datasets.images.scaling import Normalise, NormaliseBy, Statistics, scaling
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import Tau, TauDraw
 from cellcohort.datasets.protocol import LabelledCells, Views

@@ -28,8 +28,8 @@ from cellcohort.preview.checks.positives import (
     positives_elsewhere,
     without_partners,
 )
-from cellcohort.preview.checks.remarks import remarks
 from cellcohort.preview.checks.row_reads import costly, row_lines
+from cellcohort.preview.checks.source_remarks import remarks
 from cellcohort.preview.checks.tracks import gaps, tracks_of_conditions
 from cellcohort.preview.describe import asked_lines, has_axis, table_line
 from cellcohort.preview.survey import Survey

@@ -12,7 +12,7 @@ import pytest
 from iohub.ngff import open_ome_zarr
 
 from cellcohort.data.timelapse import load_timelapse
-from cellcohort.datasets.images import scaling as scaling_module
+from cellcohort.datasets.images import intensity as intensity_module
 from cellcohort.datasets.images.patches import Patches
 from plates import CHANNELS, entry, tracks_of, write_collection, write_plate
 
@@ -80,7 +80,7 @@ def test_medians_of_large_images_are_of_a_grid_of_pixels(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = load(folder, tmp_path / "exact", normalise_by="median")._scale.numpy()
-    monkeypatch.setattr(scaling_module, "MOST_SAMPLED", 2000)
+    monkeypatch.setattr(intensity_module, "MOST_SAMPLED", 2000)
     coarse = load(folder, tmp_path / "coarse", normalise_by="median")._scale.numpy()
     assert not np.array_equal(coarse, exact)
     np.testing.assert_allclose(coarse, exact, rtol=0.2)
