@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cellcohort.datasets.images.collection import Experiment
@@ -88,7 +87,7 @@ def read_cell_index(path: str | Path) -> list[Experiment]:
             stacklevel=2,
         )
     some = {*NEEDED[:3], "channel", "well", "t", "hours", "interval_minutes"} & {*names}
-    rows = _read(path, {name: names[name] for name in sorted(some)})
+    rows = _frame(_table(path, {name: names[name] for name in sorted(some)}))
     if not len(rows):
         raise ValueError(f"{path} has no rows; a row per cell, time and channel is needed.")
     if holes := {names[name]: n for name in NEEDED if name in rows and (n := int(rows[name].isna().sum()))}:
@@ -158,7 +157,25 @@ def _clock(rows: pd.DataFrame) -> tuple[float | None, float]:
     return (interval, start) if even and (np.abs(begin - start) <= CLOSE).all() else (None, 0.0)
 
 
-def tracks_of_index(experiment: Experiment) -> pd.DataFrame:
+def rows_of_index(path: Path) -> dict[str, pa.Table]:
+    """Return the rows of each experiment of a cell index by its name, with the columns that are read."""
+    kinds, names = _kinds(path), _names(path)
+    read = {
+        ours: name
+        for ours, name in names.items()
+        if name not in LEFT_OUT and ours != "store_path" and _plain(kinds[name])
+    }
+    table = _table(path, read).unify_dictionaries()
+    code, experiments = pd.factorize(table["experiment"].to_pandas().astype(str))  # which may be numbers
+    ends = np.cumsum(np.bincount(code, minlength=len(experiments))).tolist()
+    table = table.take(np.argsort(code, kind="stable"))
+    return {
+        name: table.slice(begin, end - begin)
+        for name, begin, end in zip(experiments, [0, *ends], ends, strict=False)
+    }
+
+
+def tracks_of_index(experiment: Experiment, table: pa.Table) -> pd.DataFrame:
     """Return the rows of an experiment of a cell index, once for each cell and time, as a table of tracks.
 
     Parameters
@@ -166,6 +183,8 @@ def tracks_of_index(experiment: Experiment) -> pd.DataFrame:
     experiment : Experiment
         As :func:`read_cell_index` gives it. Of one with several channels, columns that differ between the channels of a
         cell are left out.
+    table : pyarrow.Table
+        Its rows, of :func:`rows_of_index`.
 
     Returns
     -------
@@ -173,18 +192,9 @@ def tracks_of_index(experiment: Experiment) -> pd.DataFrame:
         With "position" and, where they are known, "t", "track_id", "parent_track_id" and "z"; "condition", "hours" and
         all labels of the index, among them "marker".
     """
-    path = experiment.tracks
-    if not isinstance(path, Path):
-        raise TypeError(f"tracks of {experiment.name} must be the path of a cell index, not {path!r}.")
-    kinds, names = _kinds(path), _names(path)
-    wanted = {
-        ours: name
-        for ours, name in names.items()
-        if name not in LEFT_OUT and ours != "store_path" and _plain(kinds[name])
-    }
-    rows = _read(path, wanted, experiment.name)
+    of_channels = table["channel"].to_pandas().astype(str).isin(experiment.channels)
+    rows = _frame(table.filter(pa.array(of_channels)))
     rows = rows.assign(**{name: rows[name].astype(str) for name in ("experiment", "channel")})  # which may be numbers
-    rows = rows[rows["channel"].isin(experiment.channels)].reset_index(drop=True)
     rows = rows.assign(position=_positions(rows)).drop(columns=["well", "fov"], errors="ignore")
     rows = rows.drop(columns=[name for name in rows if rows[name].isna().all()])
     if "z" not in rows or not rows["z"].any():  # 0 stands for none
@@ -237,13 +247,19 @@ def _plain(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (*tests, pa.types.is_boolean, pa.types.is_null))
 
 
-def _read(path: Path, names: dict[str, str], experiment: str | None = None) -> pd.DataFrame:
-    """Read some columns under the names that they have here; an empty text is a missing value."""
-    of_one = None if experiment is None else pc.field("experiment").cast(pa.string()) == experiment
-    table = pq.read_table(path, columns=list(names.values()), filters=of_one).to_pandas()
-    table = table.rename(columns={name: ours for ours, name in names.items()})
-    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    return table.assign(**{name: table[name].astype(object).where(table[name].ne(""), None) for name in texts})
+def _table(path: Path, names: dict[str, str]) -> pa.Table:
+    """Read some columns under the names that they have here, texts as categories."""
+    texts = [name for name, kind in _kinds(path).items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
+    table = pq.read_table(path, columns=list(names.values()), read_dictionary=texts)
+    ours = {name: ours for ours, name in names.items()}
+    return table.rename_columns([ours[name] for name in table.column_names])
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    """Return the rows as a frame; an empty text is a missing value."""
+    rows = table.to_pandas()
+    texts = [name for name in rows if not pd.api.types.is_numeric_dtype(rows[name])]
+    return rows.assign(**{name: rows[name].astype(object).where(rows[name].ne(""), None) for name in texts})
 
 
 def write_cell_index(frame: pd.DataFrame, experiments: Sequence[Experiment], images: pd.DataFrame, path: Path) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cellcohort.datasets.images.blank_frames import blank_cells, describe
 from cellcohort.datasets.images.blank_frames import blank_frames as find_blank_frames
+from cellcohort.datasets.images.cell_index import rows_of_index
 from cellcohort.datasets.images.collection import Experiment, check_as_many_channels
 from cellcohort.datasets.images.coordinates import warn_of_units
 from cellcohort.datasets.images.descent import descent, mothers_among
@@ -330,8 +331,16 @@ def _tables(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]
         for experiment in experiments
     ]
     first = {key: number for number, key in reversed([*enumerate(keys)])}
+    files = {one.tracks for one in experiments if one.indexed and isinstance(one.tracks, Path)}
+    rows = {path: rows_of_index(path) for path in files}
+
+    def read_one(number: int) -> pd.DataFrame:
+        one = experiments[number]
+        indexed = rows[one.tracks][one.name] if one.indexed and isinstance(one.tracks, Path) else None
+        return read_tracks(one, of_each[number], indexed)
+
     with ThreadPoolExecutor() as pool:
-        each = pool.map(lambda number: read_tracks(experiments[number], of_each[number]), sorted(first.values()))
+        each = pool.map(read_one, sorted(first.values()))
         read = dict(zip(sorted(first.values()), progress_bar(each, "tracks", "experiment", len(first)), strict=True))
     return [read[first[key]] for key in keys]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from cellcohort.datasets.images.cell_index import tracks_of_index
 from cellcohort.datasets.images.collection import Experiment
@@ -25,8 +26,16 @@ COUNTED = {
 }
 
 
-def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame:
+def read_tracks(experiment: Experiment, fields: Sequence[Field], indexed: pa.Table | None = None) -> pd.DataFrame:
     """Return the rows of all tracks of the fields in use, sorted by field, track and frame.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    fields : sequence of Field
+        Those of the experiment that are in use.
+    indexed : pyarrow.Table, optional
+        Its rows, of an experiment of a cell index.
 
     Returns
     -------
@@ -45,7 +54,10 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
     """
     snapshots = all(field.shape[0] == 1 for field in fields)
     needed = SNAPSHOT if snapshots else NEEDED
-    table = _read(experiment, {field.name for field in fields}, needed)
+    if indexed is not None:
+        table = tracks_of_index(experiment, indexed)
+    else:
+        table = _read(experiment, {field.name for field in fields}, needed)
     if snapshots:
         table = table.assign(
             **{name: table.get(name, made) for name, made in (("t", 0), ("track_id", range(len(table))))}
@@ -77,8 +89,6 @@ def read_tracks(experiment: Experiment, fields: Sequence[Field]) -> pd.DataFrame
 
 
 def _read(experiment: Experiment, names: set[str], needed: Sequence[str]) -> pd.DataFrame:
-    if experiment.indexed:
-        return tracks_of_index(experiment)
     files: Mapping[str, Path] = experiment.tracks if isinstance(experiment.tracks, dict) else {"": experiment.tracks}
     real = [] if experiment.hours is None or experiment.time_unit == "timestamps" else [experiment.hours]
     parts, numbers = [], [*needed, *real]
