@@ -170,8 +170,7 @@ def rows_of_index(path: Path) -> dict[str, pa.Table]:
     ends = np.cumsum(np.bincount(code, minlength=len(experiments))).tolist()
     table = table.take(np.argsort(code, kind="stable"))
     return {
-        name: table.slice(begin, end - begin)
-        for name, begin, end in zip(experiments, [0, *ends], ends, strict=False)
+        name: table.slice(begin, end - begin) for name, begin, end in zip(experiments, [0, *ends], ends, strict=False)
     }
 
 
