@@ -135,7 +135,7 @@ def test_a_process_that_is_not_the_first_waits_for_it_and_writes_nothing(
 
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(launch, "_store", Store)
+    monkeypatch.setattr(launch, "launch_store", Store)
     written: list[Path] = []
     write = plates.write_screen
     monkeypatch.setattr(plates, "write_screen", lambda at, *options: (written.append(at), write(at, *options)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, override
+from typing import TYPE_CHECKING, Any, override
 
-import trackio
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
+
+if TYPE_CHECKING:
+    import trackio
 
 
 class TrackioLogger(Logger):
@@ -61,5 +63,7 @@ class TrackioLogger(Logger):
         (self._run or self._start({})).log(dict(metrics), step=step)
 
     def _start(self, config: Mapping[str, Any]) -> trackio.Run:
+        import trackio  # here, since it is installed on request
+
         self._run = trackio.init(self._project, name=self._name, config=dict(config), embed=False)
         return self._run

@@ -13,6 +13,7 @@ from cellcohort.messages import listed
 
 COUNTS, LOGARITHMS, LINEAR, Z_SCORES, OTHER = "counts", "logarithms", "linear values", "z-scores", "other numbers"
 HIGHEST_LOGARITHM = 25.0  # log2 of 3 * 10^7
+LEAST_VALUES = 5  # that are not 0, from which the kind of a row by itself is told
 LEAST_ROWS = 2  # of a kind in a sample, from which a file has rows of two
 SHARE_NEGATIVE = 0.1  # of the values that are not 0, from which they are taken for z-scores
 
@@ -55,8 +56,8 @@ def look_at(rows: Any) -> list[Values]:
     row, values = row[there], stored.data[there].astype(np.float64)
     whole = (values == np.rint(values)) & (values > 0)
     n_there, n_whole = (np.bincount(row[which], minlength=n_rows) for which in (slice(None), whole))
-    of_counts = (n_whole == n_there) & (n_there > 0)
-    others = (n_whole < n_there) & (n_there > 0)
+    of_counts = (n_whole == n_there) & (n_there >= LEAST_VALUES)
+    others = (n_whole < n_there) & (n_there >= LEAST_VALUES)
     if not len(values):
         return []
     mixed = (
