@@ -47,6 +47,11 @@ def test_conditions_nested_in_experiments_are_reported_with_what_can_be_conclude
     assert len(short) == both and not any(one.reasons for one in short), "six times the same reason"
 
 
+def test_cells_without_a_condition_do_not_hide_that_conditions_are_nested() -> None:
+    missing = {(name, "missing"): 2 for name in ("e0", "e1", "e2")}
+    assert problems(surveyed(NESTED | missing, {}))[0].startswith("Experiment and condition are confounded")
+
+
 def test_one_experiment_for_each_condition_lets_nothing_be_concluded() -> None:
     first = problems(surveyed({("e", "a"): 200, ("f", "b"): 200}, {}))[0]
     assert "Each condition has one experiment, so nothing can be concluded about conditions" in first

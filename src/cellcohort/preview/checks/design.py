@@ -8,6 +8,7 @@ import numpy as np
 
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
+from cellcohort.missing_values import MISSING_LABEL
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.describe import FEW, has_axis, title_of
 from cellcohort.preview.survey import Survey
@@ -16,7 +17,7 @@ from cellcohort.sampling.protocol import Sampler
 
 
 def conditions_per_experiment(sampler: Sampler) -> np.ndarray | None:
-    """Count the conditions of each experiment.
+    """Count the conditions of each experiment; the label of cells without one (``missing="label"``) is none.
 
     Parameters
     ----------
@@ -31,7 +32,8 @@ def conditions_per_experiment(sampler: Sampler) -> np.ndarray | None:
     if not (cells.has("experiment") and cells.has("condition")):
         return None
     experiment, condition = cells.column("experiment"), cells.column("condition")
-    pairs = np.unique(experiment.codes.astype(np.int64) * len(condition.labels) + condition.codes)
+    known = np.array([label != MISSING_LABEL for label in condition.labels])[condition.codes]
+    pairs = np.unique(experiment.codes[known].astype(np.int64) * len(condition.labels) + condition.codes[known])
     return np.bincount(pairs // len(condition.labels), minlength=len(experiment.labels))
 
 
