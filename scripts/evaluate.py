@@ -14,10 +14,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from cellcohort.runtime.cli import refuse_unread, run_command
+from cellcohort.runtime.cli import run_command
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.stored_config import check_targets, read_config
+from cellcohort.runtime.unknown_keys import refuse_unread
 
 
 @hydra.main(config_path="../conf", config_name="evaluate", version_base="1.3")

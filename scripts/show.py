@@ -12,7 +12,8 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from cellcohort.runtime.cli import refuse_unread, run_command
+from cellcohort.runtime.cli import run_command
+from cellcohort.runtime.unknown_keys import refuse_unread
 
 
 @hydra.main(config_path="../conf", config_name="show", version_base="1.3")

@@ -20,9 +20,10 @@ from omegaconf import DictConfig, OmegaConf
 from cellcohort import sampling
 from cellcohort.cells import CellTable
 from cellcohort.messages import whole_number
-from cellcohort.runtime.cli import explain, refuse_unread, run_command
+from cellcohort.runtime.cli import explain, run_command
 from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.run import Run, digest, stamp, strategy
+from cellcohort.runtime.unknown_keys import refuse_unread
 from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched
 from cellcohort.sampling.axes.base import Axis
 
@@ -531,8 +532,7 @@ def check_defaults(config: DictConfig) -> None:
 )
 def test_every_choice_has_a_module_and_every_module_a_choice(group: str, folder: str) -> None:
     modules = sorted(file.stem for file in (ROOT / "src" / "cellcohort" / folder).glob("*.py"))
-    parts = {"crop"}  # of a choice
-    assert OPTIONS[group] == [name for name in modules if not name.startswith("_") and name not in parts]
+    assert OPTIONS[group] == [name for name in modules if not name.startswith("_")]
 
 
 def test_every_axis_has_a_choice_of_the_name_of_its_module() -> None:

@@ -12,7 +12,7 @@ from kornia.filters import gaussian_blur2d
 from kornia.geometry.transform import get_affine_matrix2d, warp_affine
 from torch import Tensor
 
-from cellcohort.augment.crop import middle, seen
+from cellcohort.augment._crop import middle, seen
 from cellcohort.sampling.rng import key_of
 
 Rotate = Literal["any", "right", "none"]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from cellcohort.augment.crop import middle
+from cellcohort.augment._crop import middle
 from cellcohort.datasets.protocol import Samples
 from cellcohort.preview.tables import short
 from cellcohort.sampling.batch import Batch

@@ -23,12 +23,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from cellcohort.extras import LIBRARIES, require
 from cellcohort.files import fingerprint, full_disk_named, whole
 from cellcohort.runtime import signals
-from cellcohort.runtime.cli import refuse_unread
 from cellcohort.runtime.compilation import told
 from cellcohort.runtime.distributed import Launch, check_length
 from cellcohort.runtime.options import check_input, check_kinds
 from cellcohort.runtime.restart import how_to_go_on
 from cellcohort.runtime.trackers import finish_trackers, wandb_mode
+from cellcohort.runtime.unknown_keys import refuse_unread
 
 if TYPE_CHECKING:
     from lightning import Callback
@@ -245,7 +245,7 @@ class Run:
         for name in nodes:
             if name in LIBRARIES:  # the extra of a logger has its name
                 require(name)
-        others: list[Logger] = [instantiate(node, save_dir=str(self.directory)) for node in nodes.values()]
+        others: list[Logger] = [_made(node, save_dir=str(self.directory)) for node in nodes.values()]
         resolved: Any = OmegaConf.to_container(self._config, resolve=True)
         group = str(self._config.run_name).replace(f"-s{self._config.seed}", "")
         for logger in others:
@@ -265,9 +265,7 @@ class Run:
 
         offered = {"sampler": sampler, "run_dir": self.directory, "dirpath": self.directory / "checkpoints"}
         made: list[Callback] = [StopOnSignal()]
-        for node in self._config.callbacks.values():
-            taken = signature(get_object(node._target_)).parameters
-            made.append(instantiate(node, **{name: value for name, value in offered.items() if name in taken}))
+        made += [_made(node, **offered) for node in self._config.callbacks.values()]
         made.sort(key=lambda one: isinstance(one, WatchRanks))  # last: it marks what all others have done
         shows = self._config.trainer.get("enable_progress_bar", True)
         return made if not shows or any(isinstance(one, ProgressBar) for one in made) else [*made, EpochProgress()]
@@ -312,6 +310,12 @@ class Run:
                 file.write_text(stopped.how_to_go_on, encoding="utf-8")
         if not signals.handled():
             raise RuntimeError(f"{stopped}. {stopped.how_to_go_on}") from None
+
+
+def _made(node: DictConfig, **offered: Any) -> Any:
+    """Make the object of a config, which also gets those of the arguments offered that it takes by name."""
+    taken = signature(get_object(node._target_)).parameters
+    return instantiate(node, **{name: value for name, value in offered.items() if name in taken})
 
 
 def _unfinished_run(directory: Path) -> bool:

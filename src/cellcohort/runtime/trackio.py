@@ -22,16 +22,12 @@ class TrackioLogger(Logger):
     name : str
         Name of the run. A project may hold several runs of one name.
 
-    save_dir : str
-        Not used: Trackio keeps all runs in one place, ``TRACKIO_DIR``.
-
     References
     ----------
     `Trackio <https://github.com/gradio-app/trackio>`_, version 0.4 or later.
     """
 
-    def __init__(self, project: str, name: str, save_dir: str) -> None:
-        del save_dir
+    def __init__(self, project: str, name: str) -> None:
         super().__init__()
         self._project = project
         self._name = name

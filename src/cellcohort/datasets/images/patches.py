@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from cellcohort.augment.crop import middle, seen
+from cellcohort.augment._crop import middle, seen
 from cellcohort.augment.features import draws
 from cellcohort.cells import CellTable, checked_positions
 from cellcohort.datasets.images.chunks import Chunks

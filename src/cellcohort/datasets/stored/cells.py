@@ -11,7 +11,7 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from cellcohort.augment.crop import middle, seen
+from cellcohort.augment._crop import middle, seen
 from cellcohort.cells import CellTable, Name, checked_positions
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import Paired, Views
