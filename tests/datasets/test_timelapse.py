@@ -325,8 +325,8 @@ def test_the_index_is_built_once_and_again_when_its_inputs_change(
 ) -> None:
     folder = shutil.copytree(collection.parent, tmp_path / "copy")
     built: list[int] = []
-    build = index_module._build
-    monkeypatch.setattr(index_module, "_build", lambda *arguments: (built.append(1), build(*arguments))[1])
+    build = index_module.build_table
+    monkeypatch.setattr(index_module, "build_table", lambda *arguments: (built.append(1), build(*arguments))[1])
 
     def load(**options: Any) -> Patches:
         usual = {"path": folder / "collection.yaml", "patch": PATCH, "cache": tmp_path / "cache"}

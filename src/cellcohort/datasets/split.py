@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import copied, copy_numbers
+from cellcohort.datasets.held_out_groups import choose_evenly, choose_groups, leads, linked, whole_groups
 from cellcohort.datasets.protocol import LabelledCells, Paired
 from cellcohort.labels import by_label
 from cellcohort.messages import listed, plural_of, several, whole_number
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 CHUNK = "stored_chunk"  # column of stored cells whose groups are not cut where there are no tracks
 ROW = "table_row"  # column of cells of a table without tracks, each of which is a group
 _SMALL = 0.5  # part of the share asked for, of either part of the split, below which a part is small
-_NEAR = 0.05  # share of all cells by which those held out may miss the share asked for, so that each stratum has some
-_FEW = 2  # units of a stratum to be held out, below which they are held out evenly over many strata
 
 
 def split[Tracks: (TrackWindows, LabelledCells)](
@@ -264,7 +261,7 @@ def _by_fold(dataset: TrackWindows | LabelledCells, by: Name, fold: int, folds: 
     """Hold out the groups of a column that one fold has."""
     group = _codes(dataset.cells, by)
     if by != "experiment" and dataset.whole not in (CHUNK, ROW):
-        group = _linked(group, _codes(dataset.cells, dataset.whole) + 1)
+        group = linked(group, _codes(dataset.cells, dataset.whole) + 1)
     _, group = np.unique(group, return_inverse=True)
     n = int(group.max()) + 1
     folds = n if folds is None else folds
@@ -308,22 +305,11 @@ def _of_units(
     if by == "track" and whole in (CHUNK, ROW):
         return _by_chunk(cells, str(whole), fraction, seed, copies)
     if by == "track":
-        return _by_group(_linked(_codes(cells, whole), copies), _strata(cells), _conditions(cells), fraction, seed)
+        return _by_group(linked(_codes(cells, whole), copies), _strata(cells), _conditions(cells), fraction, seed)
     group = _codes(cells, by)
     if whole not in (CHUNK, ROW):
-        group = _linked(group, _codes(cells, whole) + 1)
-    return _by_column(cells, _linked(group, copies), fraction, seed)
-
-
-def _linked(group: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return groups joined where cells of two of them have the same number in `other`; 0 joins none."""
-    rows = np.flatnonzero(other)
-    if not len(rows):
-        return group
-    n = int(group.max()) + 1
-    size = n + int(other.max()) + 1
-    graph = coo_array((np.ones(len(rows), np.int8), (group[rows], other[rows] + n)), shape=(size, size))
-    return connected_components(graph, directed=False)[1][group].astype(np.int64)
+        group = linked(group, _codes(cells, whole) + 1)
+    return _by_column(cells, linked(group, copies), fraction, seed)
 
 
 def _by_column(cells: CellTable, group: np.ndarray, fraction: float, seed: int) -> np.ndarray:
@@ -346,65 +332,14 @@ def _of_groups(
     sets = np.split(labels, np.searchsorted(of, names)[1:])
     number = {one: i for i, one in enumerate(dict.fromkeys(tuple(one.tolist()) for one in sets))}
     of_group = np.array([number[tuple(one.tolist())] for one in sets])
-    held_out = _chosen(np.bincount(group)[names], of_group, of_group, fraction, seed)
+    held_out = choose_groups(np.bincount(group)[names], of_group, of_group, fraction, seed)
     return np.isin(group, names[held_out]), float((np.bincount(of_group)[of_group] > 1).mean())
 
 
 def _by_group(group: np.ndarray, stratum: np.ndarray, condition: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """Hold out whole groups of the stratum of their first row."""
     _, first, place, size = np.unique(group, return_index=True, return_inverse=True, return_counts=True)
-    return _chosen(size, stratum[first], condition[first], fraction, seed)[place]
-
-
-def _chosen(size: np.ndarray, stratum: np.ndarray, condition: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Choose groups that hold a share of the cells of every stratum, or of every condition if they are too few."""
-    of_each, part = _of_each(size, stratum, fraction, seed), min(fraction, 1 - fraction)
-    off = abs(float(np.average(of_each, weights=size)) - fraction)
-    stratum = np.unique(stratum, return_inverse=True)[1].ravel()
-    n, n_condition = np.bincount(stratum), np.bincount(condition)
-    few = (n[stratum] * part < _FEW) & ((n[stratum] > 1) | (n_condition[condition] > 1))
-    if off <= _NEAR or not few.any():
-        return of_each
-    evenly = of_each.copy()
-    evenly[few] = _evenly(size[few], stratum[few], condition[few], fraction, seed)
-    for group in (np.where(n[stratum] > 1, stratum, -1), condition):
-        evenly[_whole_groups(evenly, group)] = False
-    better = evenly.any() and abs(float(np.average(evenly, weights=size)) - fraction) < off
-    return evenly if better else of_each
-
-
-def _evenly(size: np.ndarray, stratum: np.ndarray, condition: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Choose groups evenly along the list of all, in the order of conditions and strata."""
-    rng = np.random.default_rng((seed, 2))
-    order = np.lexsort((rng.random(len(size)), stratum, condition))
-    start, held_out = rng.random(), np.zeros(len(size), bool)
-    if (size == size[0]).all():
-        held_out[order] = np.diff(np.floor(np.arange(len(size) + 1) * fraction + start)) > 0
-        return held_out
-    owed, left = (start - 0.5) * size.mean(), np.bincount(stratum)
-    single = left == 1
-    for one in order:
-        owed += fraction * size[one]
-        if owed >= size[one] / 2 and (left[stratum[one]] > 1 or single[stratum[one]]):
-            held_out[one] = True
-            owed -= size[one]
-            left[stratum[one]] -= 1
-    return held_out
-
-
-def _of_each(size: np.ndarray, stratum: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Choose groups that hold a share of the cells of every stratum, at least one and not all of several groups."""
-    held_out = np.zeros(len(size), bool)
-    stratum = np.unique(stratum, return_inverse=True)[1].ravel()
-    alike = np.split(np.argsort(stratum, kind="stable"), np.cumsum(np.bincount(stratum))[:-1])
-    for number, groups in enumerate(alike):
-        if len(groups) == 1:
-            continue
-        order = np.random.default_rng((seed, 1, number)).permutation(groups)
-        reached = np.cumsum(size[order])[:-1]
-        n = 1 + int(np.argmin(np.abs(reached - fraction * size[groups].sum())))
-        held_out[order[:n]] = True
-    return held_out
+    return choose_groups(size, stratum[first], condition[first], fraction, seed)[place]
 
 
 def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int, copies: np.ndarray) -> np.ndarray:
@@ -416,7 +351,7 @@ def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int, copies: 
     """
     stratum, every = _strata(cells), np.arange(len(cells))
     size = np.bincount(stratum)
-    lead = _leads(copies, size[stratum])
+    lead = leads(copies, size[stratum])
     rows = np.flatnonzero(lead == every)
     condition = _conditions(cells)
     chunk = _codes(cells, whole)[rows]
@@ -430,27 +365,9 @@ def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int, copies: 
     few = rows[~many]
     few = few[(size > 1)[stratum[few]] | (np.bincount(condition) > 1)[condition[few]]]
     if len(few):
-        held_out[few] = _evenly(np.ones(len(few)), stratum[few], condition[few], fraction, seed)
+        held_out[few] = choose_evenly(np.ones(len(few)), stratum[few], condition[few], fraction, seed)
     held_out = held_out[lead]
     for group in (np.where(size[stratum] > 1, stratum, -1), condition):
-        back = _whole_groups(held_out, group)
+        back = whole_groups(held_out, group)
         held_out[np.isin(lead, lead[back])] = False
     return held_out
-
-
-def _leads(copies: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Return the row that each row follows: itself, or of copies the first one with the least `size`."""
-    lead = np.arange(len(copies))
-    order = np.lexsort((lead, size, copies))
-    order = order[copies[order] > 0]
-    if len(order):
-        starts = np.r_[True, np.diff(copies[order]) != 0]
-        lead[order] = order[np.flatnonzero(starts)][np.cumsum(starts) - 1]
-    return lead
-
-
-def _whole_groups(held_out: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Return a row of every group, other than -1, that is held out whole."""
-    left = np.bincount(group[~held_out] + 1, minlength=int(group.max()) + 2) > 0
-    gone = np.flatnonzero(held_out & (group >= 0) & ~left[group + 1])
-    return gone[np.unique(group[gone], return_index=True)[1]]

@@ -5,46 +5,31 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from cellcohort.datasets.images.blank_frames import blank_cells, describe
 from cellcohort.datasets.images.blank_frames import blank_frames as find_blank_frames
-from cellcohort.datasets.images.cell_index import rows_of_index
 from cellcohort.datasets.images.collection import Experiment, check_as_many_channels
 from cellcohort.datasets.images.coordinates import warn_of_units
-from cellcohort.datasets.images.descent import descent, mothers_among
-from cellcohort.datasets.images.faulty_cells import OVERLAP, FaultyCells, faulty_cells
+from cellcohort.datasets.images.descent import mothers_among
+from cellcohort.datasets.images.faulty_cells import FaultyCells, faulty_cells
 from cellcohort.datasets.images.focus import focus_slices
+from cellcohort.datasets.images.index_table import CORNER, build_table, fingerprint_of
 from cellcohort.datasets.images.parquet_cache import cached_table
-from cellcohort.datasets.images.plates import ABSENT, Field, fields_of, stamp
+from cellcohort.datasets.images.plates import ABSENT, Field, fields_of
 from cellcohort.datasets.images.regions import Region
-from cellcohort.datasets.images.tracks import read_tracks
 from cellcohort.datasets.protocol import Remark
-from cellcohort.datasets.tables.columns import set_aside
-from cellcohort.datasets.tables.times import Times, check_own_hours
-from cellcohort.files import fingerprint
 from cellcohort.messages import listed, several
-from cellcohort.progress_bar import progress_bar
 
 Border = Literal["clamp", "drop"]
 BlankFrames = Literal["drop", "keep"]
 Channels = Literal["together", "each"]
-CORNER = ("_z0", "_y0", "_x0")
 PLACE = ("_field", "t", *CORNER)
-SOURCES = (
-    "index",
-    "tracks",
-    "cell_index",
-    "descent",
-    "coordinates",
-    "faulty_cells",
-)  # modules whose code decides what is in the index
 
 
 @dataclass(frozen=True)
@@ -139,8 +124,8 @@ def make_index(
         _check_alike(experiments, of_each)
     fields = [field for of_one in of_each for field in of_one]
     sizes = region.sizes(fields)
-    file = Path(cache) / f"index-{_fingerprint(experiments, fields, sizes)}.parquet"
-    frame = cached_table(file, lambda: _build(experiments, of_each, sizes)).to_pandas()
+    file = Path(cache) / f"index-{fingerprint_of(experiments, fields, sizes)}.parquet"
+    frame = cached_table(file, lambda: build_table(experiments, of_each, sizes)).to_pandas()
     mother = np.full(int(frame["_line"].max()) + 1, -1, np.int32)
     mother[frame["_line"]] = frame["_mother"]
     bad, remarks = faulty_cells(frame, frame["_field"].to_numpy(), experiments, of_each, faulty)
@@ -151,7 +136,10 @@ def make_index(
         place[:, 2] = _around_focus(fields, place, sizes, cache)
     _warn_of_tracks(frame, place, experiments, of_each)
     faults = find_blank_frames(fields, _used(place), cache)
-    keep = frame["_inside"].to_numpy() | (border == "clamp")
+    inside = frame["_inside"].to_numpy()
+    if region.z == "centre":  # else the slices are not those around the cell
+        inside = inside & frame["_inside_z"].to_numpy()
+    keep = inside | (border == "clamp")
     if not keep.any():
         raise ValueError(f"border='drop' leaves no cell: every patch of {list(region.patch)} would leave the image.")
     if not keep.all():
@@ -164,7 +152,7 @@ def make_index(
         axes = "zyx" if region.z in ("centre", "focus") else "yx"
         blank = blank_cells(faults, place, sizes[place[:, 0]], axes)
         keep &= ~_left_out(blank, describe(faults, fields, place, blank), blank_frames)
-    of_index = ["_field", "_line", "_mother", "_inside", "_fault", *CORNER]
+    of_index = ["_field", "_line", "_mother", "_inside", "_inside_z", "_fault", *CORNER]
     line, frame = frame["_line"].to_numpy()[keep], frame[keep].reset_index(drop=True).drop(columns=of_index)
     left = np.unique(line)
     nearest = np.full_like(mother, -1)
@@ -266,153 +254,3 @@ def _warn_of_tracks(
             "some, correct the tracks; otherwise add them to `exclude`.",
             stacklevel=3,
         )
-
-
-def _build(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]], sizes: np.ndarray) -> pa.Table:
-    parts, families, mothers, tracks = [], [], [], []
-    first_field = first_track = 0
-    homes, plates = dict[Any, str](), _plate_names(experiments)
-    for experiment, fields, read in zip(experiments, of_each, _tables(experiments, of_each), strict=True):
-        rows = read.copy()
-        found = descent(rows)
-        # the same cells may be listed again, in another channel: one track has one name
-        home = homes.setdefault((experiment.plate, repr(experiment.tracks)), experiment.name)
-        positions = [f"{home}/{field.name}" for field in fields]
-        tracks += [f"{positions[i]}/{n}" for i, n in zip(found["_field"], found["track_id"], strict=True)]
-        families.append(found["lineage"].to_numpy() + first_track)
-        mothers.append(np.where(found["mother"] < 0, -1, found["mother"] + first_track))
-        of = np.repeat(np.arange(len(found)), found["n"])
-        rows.loc[(rows["_fault"] == 0) & (rows["t"] <= found["overlap"].to_numpy()[of]), "_fault"] = OVERLAP
-        labels = {
-            "experiment": [field.experiment for field in fields],
-            **({} if experiment.indexed else {"condition": [field.condition for field in fields]}),
-            "well": [field.well for field in fields],
-            "fov": [field.name for field in fields],
-            "plate": [plates[experiment.plate]] * len(fields),
-            **{name: [label] * len(fields) for name, label in experiment.labels.items()},
-        }
-        derived = {name: _labelled(values, rows["_field"].to_numpy()) for name, values in labels.items()}
-        own = np.array(tracks, object)
-        whose = {"track": own[of + first_track], "lineage": own[families[-1][of]]}
-        rows = _set_aside(rows, derived | whose, experiment)
-        derived["position"] = _labelled(positions, rows["_field"].to_numpy())
-        derived |= {"hours": _hours(rows, of, experiment, fields), "_line": (of + first_track).astype(np.int32)}
-        derived["_field"] = rows["_field"].to_numpy() + np.int32(first_field)
-        others = rows.columns.difference(["position", *CORNER, *derived, *whose], sort=False)
-        parts.append(pd.DataFrame(derived).join(rows[others]))
-        first_field, first_track = first_field + len(fields), first_track + len(found)
-    rows = pd.concat(parts, ignore_index=True)
-    of, family = rows["_line"].to_numpy(), np.concatenate(families)
-    names, code = np.unique(np.array(tracks, object), return_inverse=True)
-    for name, codes in (("track", code[of]), ("lineage", code[family[of]])):
-        kept, codes = np.unique(codes, return_inverse=True)
-        rows[name] = pd.Categorical.from_codes(codes, pd.Index(names[kept]))
-    texts = {"experiment", "condition", "well", "fov", "position", "plate"}
-    if any(experiment.indexed for experiment in experiments):  # whose labels stand in every row
-        texts |= {*rows.select_dtypes(["object", "string"]).columns}
-    for name in texts.union(*(experiment.labels for experiment in experiments)) & {*rows.columns}:
-        rows[name] = pd.Categorical(rows[name])
-    all_fields = [field for of_one in of_each for field in of_one]
-    rows["_inside"] = _place_patches(rows, all_fields, sizes)
-    rows["_mother"] = np.concatenate(mothers)[of].astype(np.int32)
-    try:
-        return pa.Table.from_pandas(rows, preserve_index=False)
-    except pa.ArrowException as error:
-        raise ValueError(
-            f"a column has values of several kinds in the tracks: {'; '.join(map(str, error.args))}. Give it one type "
-            "in all tables of the collection, or leave it out."
-        ) from error
-
-
-def _tables(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]) -> list[pd.DataFrame]:
-    """Read the tracks of each experiment, side by side; those of another channel of the same cells are read once."""
-    keys = [
-        repr(replace(experiment, channels=experiment.channels * experiment.indexed, labels={}, channel_labels={}))
-        for experiment in experiments
-    ]
-    first = {key: number for number, key in reversed([*enumerate(keys)])}
-    files = {one.tracks for one in experiments if one.indexed and isinstance(one.tracks, Path)}
-    rows = {path: rows_of_index(path) for path in files}
-
-    def read_one(number: int) -> pd.DataFrame:
-        one = experiments[number]
-        indexed = rows[one.tracks][one.name] if one.indexed and isinstance(one.tracks, Path) else None
-        return read_tracks(one, of_each[number], indexed)
-
-    with ThreadPoolExecutor() as pool:
-        each = pool.map(read_one, sorted(first.values()))
-        read = dict(zip(sorted(first.values()), progress_bar(each, "tracks", "experiment", len(first)), strict=True))
-    return [read[first[key]] for key in keys]
-
-
-def _plate_names(experiments: Sequence[Experiment]) -> dict[Path, str]:
-    """Name every plate by its folder, or by its path where folders of one name are several plates."""
-    plates = {experiment.plate for experiment in experiments}
-    names = [plate.stem for plate in plates]
-    return {plate: plate.stem if names.count(plate.stem) == 1 else str(plate) for plate in plates}
-
-
-def _hours(rows: pd.DataFrame, track: np.ndarray, experiment: Experiment, fields: Sequence[Field]) -> np.ndarray:
-    """Hours of the rows, which rise along a track."""
-    frames, interval = max(field.shape[0] for field in fields), experiment.interval_minutes
-    if interval is None and experiment.hours is None and frames == 1:
-        return np.full(len(rows), experiment.start_hours)
-    if interval is None and experiment.hours is None:
-        raise ValueError(
-            f"experiment {experiment.name} lacks interval_minutes, the time from one frame to the next, which its "
-            f"images of {frames} frames need; or name the column of real times with hours."
-        )
-    times = Times(interval, experiment.start_hours, experiment.time_unit)
-    try:
-        hours = times.hours(rows, "t", experiment.hours, None)
-        if experiment.hours is None:
-            check_own_hours(rows, hours, "t x interval_minutes", "`hours: {name}` in its entry (no interval_minutes)")
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"tracks of {experiment.name}: {error}") from error
-    if bad := int((~(np.diff(hours)[np.diff(track) == 0] > 0)).sum() + np.isnan(hours).sum()):
-        raise ValueError(
-            f"{experiment.hours!r} of {experiment.name} is missing or does not rise from frame to frame of a track in "
-            f"{several(bad, 'row')} of {len(rows):,}; correct these, or give interval_minutes instead."
-        )
-    return hours
-
-
-def _set_aside(rows: pd.DataFrame, derived: dict[str, np.ndarray], experiment: Experiment) -> pd.DataFrame:
-    rows, renamed = set_aside(rows, derived)
-    if renamed:
-        counts = ", ".join(f"{name!r} (in {several(n, 'row')})" for name, n in renamed.items())
-        warnings.warn(
-            f"the tracks of {experiment.name} have columns that differ from the collection: {counts} of "
-            f"{len(rows):,}. They are now {listed(f'file_{name}' for name in renamed)}.",
-            stacklevel=2,
-        )
-    return rows
-
-
-def _labelled(labels: list[str], field: np.ndarray) -> np.ndarray:
-    return np.array(labels, dtype=object)[field]
-
-
-def _place_patches(rows: pd.DataFrame, fields: Sequence[Field], sizes: np.ndarray) -> np.ndarray:
-    """Add the corners of the patches to the rows; return which patches did not have to be moved inside."""
-    shape, size = np.array([field.shape[2:] for field in fields])[rows["_field"]], sizes[rows["_field"]]
-    inside = np.ones(len(rows), bool)
-    for i, (axis, corner) in enumerate(zip("zyx", CORNER, strict=True)):
-        wanted = np.floor(rows[axis].to_numpy() + 0.5 - (size[:, i] - 1) / 2).astype(np.int64)
-        found = np.clip(wanted, 0, shape[:, i] - size[:, i])
-        inside &= wanted == found
-        rows[corner] = found.astype(np.int32)
-    return inside
-
-
-def _fingerprint(experiments: Sequence[Experiment], fields: Sequence[Field], sizes: np.ndarray) -> str:
-    """Return a digest of what the index depends on: the collection, the files it names, the options and this code."""
-    stamps = []
-    for experiment in experiments:
-        files = experiment.tracks.values() if isinstance(experiment.tracks, dict) else [experiment.tracks]
-        for file in files:
-            if not file.is_file():
-                raise FileNotFoundError(f"tracks of {experiment.name}: no file {file} (seen from {Path.cwd()}).")
-            stamps.append(stamp(file))
-    code = [Path(__file__).with_name(f"{source}.py").read_bytes() for source in SOURCES]
-    return fingerprint(sizes, list(experiments), stamps, list(fields), *code)

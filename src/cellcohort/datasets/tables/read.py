@@ -9,7 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cellcohort.datasets.tables.delimited import header, read_delimited
+from cellcohort.datasets.tables.delimited import read_delimited
+from cellcohort.datasets.tables.layout import header
 from cellcohort.messages import listed, spelled_plainly
 
 KINDS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")

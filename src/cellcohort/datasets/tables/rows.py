@@ -10,7 +10,8 @@ import pandas as pd
 
 from cellcohort.cells import CellTable, names_of
 from cellcohort.datasets.split import ROW
-from cellcohort.datasets.tables.columns import as_text, from_file, ids_of, set_aside, told_apart
+from cellcohort.datasets.tables.columns import from_file, set_aside
+from cellcohort.datasets.tables.ids_and_labels import as_text, ids_of, told_apart
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.missing_values import Missing, refuse_missing
 
