@@ -48,8 +48,10 @@ def test_conditions_nested_in_experiments_are_reported_with_what_can_be_conclude
 
 
 def test_cells_without_a_condition_do_not_hide_that_conditions_are_nested() -> None:
-    missing = {(name, "missing"): 2 for name in ("e0", "e1", "e2")}
-    assert problems(surveyed(NESTED | missing, {}))[0].startswith("Experiment and condition are confounded")
+    frame = table(NESTED | {(name, "none"): 2 for name in ("e0", "e1", "e2")}).replace({"condition": {"none": None}})
+    cells = CellTable.from_frame(frame, missing="label")
+    first, *_ = problems(survey(BatchSampler(cells, {}, 20)))
+    assert first.startswith("Experiment and condition are confounded")
 
 
 def test_one_experiment_for_each_condition_lets_nothing_be_concluded() -> None:

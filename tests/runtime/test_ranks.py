@@ -77,7 +77,8 @@ def test_what_may_take_long_may_take_longer(ranks: list[RankWatch]) -> None:
     for watch in ranks[:2]:
         watch.mark("validate", 1, patient=True)
     assert not any(after(PATIENCE * LOOKS - 1, ranks))
-    assert "The others wait for rank 2 (" in after(2, ranks)[0]
+    found = after(2, ranks)[0]
+    assert "The others wait for rank 2 (" in found and f"for {PATIENCE * LOOKS} seconds" in found
 
 
 def test_a_rank_that_left_or_has_not_begun_is_waited_for(ranks: list[RankWatch]) -> None:
@@ -85,7 +86,9 @@ def test_a_rank_that_left_or_has_not_begun_is_waited_for(ranks: list[RankWatch])
     assert not any(after(100 * LOOKS, ranks[:2]))
     late = [RankWatch(Launch(rank, 3), HashStore(), float(LOOKS), 1.0) for rank in (0, 1)]
     assert not any(after(PATIENCE * LOOKS // 2 - 1, late))
-    assert "Nothing is heard of rank 1 (not started), rank 2 (not started)" in after(1, late)[0]
+    found = after(1, late)[0]
+    assert "Nothing is heard of rank 1 (not started), rank 2 (not started)" in found
+    assert f"for {PATIENCE * LOOKS // 2} seconds" in found
 
 
 def test_all_lost_ranks_are_named_and_the_lowest_other_tells_it(ranks: list[RankWatch]) -> None:
@@ -103,6 +106,12 @@ def test_a_pause_of_the_watching_process_does_not_count(ranks: list[RankWatch]) 
 @pytest.mark.parametrize("of", ["null", "0.5"])
 def test_the_time_is_an_option(train: Callable[..., Path], of: str) -> None:
     train("trainer.max_epochs=1", f"callbacks.ranks.hang_seconds={of}")
+
+
+def test_a_time_that_is_none_is_refused(train: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train("callbacks.ranks.hang_seconds=0")
+    assert "callbacks.ranks.hang_seconds=0" in capsys.readouterr().err
 
 
 def test_a_rank_that_hangs_is_named_and_the_launch_ends(quick: tuple[str, ...], tmp_path: Path) -> None:

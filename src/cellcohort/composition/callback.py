@@ -61,8 +61,9 @@ class CompositionLogger(lightning.Callback):
     -----
     The first batch of an epoch is measured before the model sees it. Later ones are pending until they
     are measured together, every ``trainer.log_every_n_steps`` steps and before every validation, which
-    costs a fraction of measuring them one by one. Each row is logged under its own step. W&B's client
-    takes longer for a row than the measurement does, so a thread logs to it during the next step.
+    costs a fraction of measuring them one by one. Each row is logged under its own step. The
+    client of a tracker takes longer for a row than the measurement does, so a thread logs to all loggers but that of
+    ``metrics.csv`` during the next step.
     """
 
     def __init__(self, sampler: Sampler, run_dir: str | os.PathLike[str], every_n_steps: int = 1) -> None:

@@ -110,6 +110,9 @@ class TauDraw:
         return np.exp(-longer / ((self.decay_hours or DECAY_HOURS) * TICKS))
 
 
+UNIFORM = TauDraw()
+
+
 def ranges(start: np.ndarray, n: np.ndarray) -> np.ndarray:
     """Return the numbers start..start+n-1 of every range, one after the other."""
     return np.repeat(start - np.cumsum(n) + n, n) + np.arange(n.sum())

@@ -60,12 +60,9 @@ def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score
         Its rows are taken to be in random order.
     most : int
     """
-    marker, every = held.marker, np.ones(len(held.cells), bool)
-    if marker is None:
-        return [_ilisi_score(inputs, held, every, most)]
-    of_each = {
-        marker.labels[code]: _ilisi_score(inputs, held, marker.codes == code, most) for code in np.unique(marker.codes)
-    }
+    if held.marker is None:
+        return [_ilisi_score(inputs, held, most)]
+    of_each = {label.strip(): _ilisi_score(inputs[rows], part, most) for label, rows, part in held.of_markers()}
     scored = {label: score for label, score in of_each.items() if np.isfinite(score.value)}
     left_out = [f"{label} ({score.note})" for label, score in of_each.items() if label not in scored]
     if not scored:
@@ -77,15 +74,15 @@ def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score
     return [Score("experiment_ilisi", value, True, sum(score.n for score in scored.values()), note)]
 
 
-def _ilisi_score(inputs: np.ndarray, held: Held, among: np.ndarray, most: int) -> Score:
-    """Return the :func:`ilisi` of some of the cells."""
+def _ilisi_score(inputs: np.ndarray, held: Held, most: int) -> Score:
+    """Return the :func:`ilisi` of the cells."""
     codes, name = held.experiment.codes, "experiment_ilisi"
-    rows = np.flatnonzero(~held.training & among)
+    rows = np.flatnonzero(~held.training)
     if not len(rows):
         return Score(name, np.nan, True, 0, "no held-out cells")
     alone = len(np.unique(codes[rows])) == 1
     if alone:
-        rows = np.flatnonzero((~held.training | (codes != codes[rows[0]])) & among)
+        rows = np.flatnonzero(~held.training | (codes != codes[rows[0]]))
     present, counts = np.unique(codes[rows], return_counts=True)
     if len(present) < 2:
         return Score(name, np.nan, True, 0, "needs two experiments")

@@ -291,27 +291,25 @@ def hours_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     found, left_out, n = [], [], 0
     if hours is not None and not reason:
         known = np.isfinite(hours)
-        for code, label, of_marker in (
-            (code, label, np.isin(np.arange(len(known)), rows))
-            for label, rows, part in held.of_markers()
-            for code in np.unique(part.experiment.codes)
-        ):
-            own, there = experiment.codes == code, of_marker & known
-            fit, rest = np.flatnonzero(held.training & ~own & there), np.flatnonzero(~held.training & own & there)
-            if not len(fit) or len(np.unique(hours[rest])) < 2:
-                why = (
-                    "no training cells in other experiments"
-                    if not len(fit)
-                    else "held-out cells of fewer than two times"
-                )
-                left_out.append(f"{label}{experiment.labels[code]} ({why})")
-                continue
-            scaler = StandardScaler().fit(inputs[fit])
-            told = Ridge().fit(scaler.transform(inputs[fit]), hours[fit]).predict(scaler.transform(inputs[rest]))
-            error = np.abs(hours[rest] - told).mean()
-            beside = np.abs(hours[rest] - hours[fit].mean()).mean()
-            found.append((code, r2_score(hours[rest], told), error, beside, 1 - error / beside))
-            n += len(rest)
+        for label, rows, part in held.of_markers():
+            for code in np.unique(part.experiment.codes):
+                own = part.experiment.codes == code
+                fit = rows[part.training & ~own & known[rows]]
+                rest = rows[~part.training & own & known[rows]]
+                if not len(fit) or len(np.unique(hours[rest])) < 2:
+                    why = (
+                        "no training cells in other experiments"
+                        if not len(fit)
+                        else "held-out cells of fewer than two times"
+                    )
+                    left_out.append(f"{label}{experiment.labels[code]} ({why})")
+                    continue
+                scaler = StandardScaler().fit(inputs[fit])
+                told = Ridge().fit(scaler.transform(inputs[fit]), hours[fit]).predict(scaler.transform(inputs[rest]))
+                error = np.abs(hours[rest] - told).mean()
+                beside = np.abs(hours[rest] - hours[fit].mean()).mean()
+                found.append((code, r2_score(hours[rest], told), error, beside, 1 - error / beside))
+                n += len(rest)
     if not found:
         note = noted(reason or "needs held-out cells of two times", left_out=left_out)
         return [Score(name, np.nan, up, 0, note) for name, up in HOURS.items()]

@@ -243,17 +243,18 @@ def _root(error: BaseException) -> BaseException:
 
 def _is_ours(error: BaseException) -> bool:
     """Whether a line of this package or of a script raised it, not one of a library that they call."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    if not frames:
-        return False
-    frame, _ = frames[-1]
-    return str(frame.f_globals["__name__"]).split(".")[0] in ("cellcohort", "__main__")
+    return _raised_by(error) in ("cellcohort", "__main__")
 
 
 def _is_of_hydra(error: Exception) -> bool:
     """Whether Hydra refused what was typed in an error that is not one of its own."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return isinstance(error, ValueError) and str(frame.f_globals["__name__"]).startswith("hydra.")
+    return isinstance(error, ValueError) and _raised_by(error) == "hydra"
+
+
+def _raised_by(error: BaseException) -> str:
+    """Return the package of the line that raised an error; "" for one that was not raised."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return str(frames[-1][0].f_globals["__name__"]).split(".")[0] if frames else ""
 
 
 def _notes(error: BaseException | None) -> list[str]:

@@ -138,24 +138,21 @@ class RankWatch:
         return {**self._seen, **{rank: Sign(*json.loads(text)) for rank, text in zip(keys, found, strict=True)}}
 
     def _without_sign(self, most: int) -> Lost | None:
-        def allowed(sign: Sign) -> int:
-            return most if sign.number else most * PATIENCE
-
-        ranks = [rank for rank, at in self._seen.items() if at.number >= 0 and self._silent[rank] >= allowed(at)]
+        allowed = {rank: most * (1 if at.number else PATIENCE) for rank, at in self._seen.items() if at.number >= 0}
+        ranks = [rank for rank, looks in allowed.items() if self._silent[rank] >= looks]
+        seconds = self._every * max((allowed[rank] for rank in ranks), default=0)
         why = "a process died or was stopped, or a node cannot be reached."
-        return self._lost(ranks, f"Nothing is heard of {{}} for {most * self._every:.0f} seconds: {why}")
+        return self._lost(ranks, f"Nothing is heard of {{}} for {seconds:.0f} seconds: {why}")
 
     def _behind(self) -> Lost | None:
         """Those that all others wait for. Where all wait, none is known to be at fault, and that is left to others."""
         there = {rank: at for rank, at in self._seen.items() if at.number > 0}
         least = min((at.marks for at in there.values()), default=0)
-        ranks = [
-            rank
-            for rank, at in there.items()
-            if at.marks == least and self._waited[rank] >= self.most * (PATIENCE if at.patient else 1)
-        ]
+        allowed = {rank: self.most * (PATIENCE if at.patient else 1) for rank, at in there.items() if at.marks == least}
+        ranks = [rank for rank, looks in allowed.items() if self._waited[rank] >= looks]
+        seconds = self._every * max((allowed[rank] for rank in ranks), default=0)
         slow = "If nothing hangs there, raise callbacks.ranks.hang_seconds."
-        return self._lost(ranks, f"The others wait for {{}} for {self.most * self._every:.0f} seconds. {slow}")
+        return self._lost(ranks, f"The others wait for {{}} for {seconds:.0f} seconds. {slow}")
 
     def _lost(self, ranks: list[int], why: str) -> Lost | None:
         told = (f"rank {rank} ({self._seen[rank].where or 'not started'}{self._did(rank)})" for rank in ranks)

@@ -30,8 +30,8 @@ def command(**options: Any) -> str:
     start = ["python"]
     if launch.nodes > 1:  # how they meet is known to torchrun alone
         per_node = os.environ["LOCAL_WORLD_SIZE"]
-        start = ["torchrun", f"--nnodes={launch.nodes}", f"--nproc-per-node={per_node}", "--rdzv-endpoint=HOST:PORT"]
-        start.insert(3, "--rdzv-backend=c10d")
+        start = ["torchrun", f"--nnodes={launch.nodes}", f"--nproc-per-node={per_node}", "--rdzv-backend=c10d"]
+        start.append("--rdzv-endpoint=HOST:PORT")
     elif launch.world_size > 1:
         start = ["torchrun", "--standalone", f"--nproc-per-node={launch.world_size}"]
     return shlex.join([*start, *typed, *(f"{name}={quoted(value)}" for name, value in options.items())])

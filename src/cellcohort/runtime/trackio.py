@@ -24,7 +24,7 @@ class TrackioLogger(Logger):
 
     References
     ----------
-    `Trackio <https://github.com/gradio-app/trackio>`_, version 0.4 or later.
+    `Trackio <https://github.com/gradio-app/trackio>`_, version 0.40 or later.
     """
 
     def __init__(self, project: str, name: str) -> None:

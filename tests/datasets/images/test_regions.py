@@ -217,6 +217,20 @@ def test_the_greatest_value_of_all_slices_is_one_slice(stacks: Path, tmp_path: P
         np.testing.assert_array_equal(patch[:, 0], images[row.fov][row.t].max(axis=1))
 
 
+@pytest.mark.parametrize("options", [{"z": "max", "patch": (1, 12, 16)}, {"z": "random", "patch": (5, 12, 16)}])
+def test_cells_near_the_first_slice_do_not_reach_over_the_border_where_slices_are_not_those_around_them(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    folder = stacked(tmp_path)
+    file = folder / "one.parquet"
+    pd.read_parquet(file).assign(z=0.0, y=12.0, x=16.0).to_parquet(file)
+    assert len(load_stacks(folder, tmp_path / "cache", border="drop", **options).every_cell()) == len(
+        pd.read_parquet(file)
+    )
+    with pytest.raises(ValueError, match="border='drop' leaves no cell"):
+        load_stacks(folder, tmp_path / "cache", border="drop", patch=(5, 12, 16))
+
+
 def test_the_slice_in_focus_is_the_one_that_is_stored(tmp_path: Path) -> None:
     folder = stacked(tmp_path)
     of_channel = {"per_timepoint": {"0": 0, "1": 2, "2": 5}, "fov_statistics": {"z_focus_mean": 6.4}}

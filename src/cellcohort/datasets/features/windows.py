@@ -14,11 +14,18 @@ from torch.utils.data import Dataset
 from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import TICKS, CellTable, checked_positions
 from cellcohort.datasets.partners import PairRule, chosen
-from cellcohort.datasets.positives import Clock, Positive, TauDraw, anchors, check_positive, ranges, rising_clock
+from cellcohort.datasets.positives import (
+    UNIFORM,
+    Clock,
+    Positive,
+    TauDraw,
+    anchors,
+    check_positive,
+    ranges,
+    rising_clock,
+)
 from cellcohort.datasets.protocol import Paired
 from cellcohort.messages import whole_number
-
-UNIFORM = TauDraw()
 
 
 class TrackWindows(Paired, Dataset[dict[str, Any]]):

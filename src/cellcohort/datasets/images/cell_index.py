@@ -234,8 +234,8 @@ def _kinds(path: Path) -> dict[str, pa.DataType]:
 
 def _names(path: Path) -> dict[str, str]:
     """Return the columns of an index by the names that they have here; an older name counts where there is no newer."""
-    names = dict[str, str]()
-    for name in [*(name for name in OURS if name in _kinds(path)), *_kinds(path)]:
+    names, there = dict[str, str](), _kinds(path)
+    for name in [*(name for name in OURS if name in there), *there]:
         names.setdefault(OURS.get(name, name), name)
     return names
 

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cellcohort.datasets.positives import Clock, TauDraw, check_tau_hours, ranges
+from cellcohort.datasets.positives import UNIFORM, Clock, TauDraw, check_tau_hours, ranges
 from cellcohort.messages import whole_number
-
-UNIFORM = TauDraw()
 
 
 class Pairs:

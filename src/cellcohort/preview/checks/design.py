@@ -8,7 +8,6 @@ import numpy as np
 
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
-from cellcohort.missing_values import MISSING_LABEL
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.describe import FEW, has_axis, title_of
 from cellcohort.preview.survey import Survey
@@ -32,7 +31,7 @@ def conditions_per_experiment(sampler: Sampler) -> np.ndarray | None:
     if not (cells.has("experiment") and cells.has("condition")):
         return None
     experiment, condition = cells.column("experiment"), cells.column("condition")
-    known = np.array([label != MISSING_LABEL for label in condition.labels])[condition.codes]
+    known = ~cells.unlabelled("condition")
     pairs = np.unique(experiment.codes[known].astype(np.int64) * len(condition.labels) + condition.codes[known])
     return np.bincount(pairs // len(condition.labels), minlength=len(experiment.labels))
 

@@ -18,7 +18,7 @@ import numpy as np
 from xxhash import xxh3_128
 
 from cellcohort.cells import Column
-from cellcohort.files import in_turn, whole
+from cellcohort.files import REFUSED, in_turn, whole
 from cellcohort.sampling.planning.strata import Strata, build_strata
 
 FORM = 1  # of the files, and of the arrays in them: raised with whatever makes the arrays of the same inputs others
@@ -26,7 +26,7 @@ ALIGNED = 64  # bytes
 DIGEST = 16  # bytes at the end of a file: the digest of those before
 HEADER = 4096  # bytes of a file that hold a header, at most
 ABANDONED = 3600  # seconds since the last byte of a file that is being written, from which its process counts as gone
-NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENOENT)
+NOT_WRITABLE = (*REFUSED, errno.EEXIST, errno.ENOTDIR, errno.ENOENT)
 
 
 def find_strata(
