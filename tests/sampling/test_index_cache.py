@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cellcohort import mapped_arrays
 from cellcohort.cells import CellTable
 from cellcohort.sampling import (
     BatchSampler,
@@ -25,7 +26,6 @@ from cellcohort.sampling import (
     TemporallyEnriched,
     TrackCapped,
 )
-from cellcohort.sampling.planning import index_cache
 from tables import table
 
 SIZES = {(f"e{e}", f"c{c}"): 90 for e in range(3) for c in range(3)}
@@ -65,13 +65,13 @@ def test_batches_are_the_same_and_a_second_run_builds_nothing(
 ) -> None:
     made, options = KINDS[kind]
     with monkeypatch.context() as patched:
-        patched.setattr(index_cache, "_write", refuse)
+        patched.setattr(mapped_arrays, "_write", refuse)
         asked = drawn(made(CELLS, batch_size=16, **options))
     cache = tmp_path / "a" / "b"
     first = made(CELLS, batch_size=16, index_cache=cache, **options)
     assert drawn(first) == asked
     assert first.signature == made(CELLS, batch_size=16, **options).signature
-    monkeypatch.setattr(index_cache, "_write", refuse)
+    monkeypatch.setattr(mapped_arrays, "_write", refuse)
     assert drawn(made(CELLS, batch_size=16, index_cache=str(cache), **options)) == asked
 
 
@@ -126,7 +126,7 @@ def test_a_damaged_file_is_made_again_and_said(kind: str, tmp_path: Path, monkey
     with pytest.warns(UserWarning, match=rf"^{file} was damaged and is made again\.$"):
         assert drawn(sampler(tmp_path)) == asked
     assert file.read_bytes() == whole
-    monkeypatch.setattr(index_cache, "_write", refuse)
+    monkeypatch.setattr(mapped_arrays, "_write", refuse)
     assert drawn(sampler(tmp_path)) == asked
 
 
@@ -134,7 +134,7 @@ def test_a_process_waits_for_the_one_that_builds_and_uses_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, waits, done = drawn(sampler(tmp_path / "of another")), threading.Event(), threading.Event()
-    cache, in_turn = tmp_path / "cache", index_cache.in_turn
+    cache, in_turn = tmp_path / "cache", mapped_arrays.in_turn
     cache.mkdir()
 
     @contextmanager
@@ -144,8 +144,8 @@ def test_a_process_waits_for_the_one_that_builds_and_uses_its_file(
             assert done.is_set()
             yield
 
-    monkeypatch.setattr(index_cache, "in_turn", said)
-    monkeypatch.setattr(index_cache, "_write", refuse)
+    monkeypatch.setattr(mapped_arrays, "in_turn", said)
+    monkeypatch.setattr(mapped_arrays, "_write", refuse)
     found: list[list[list[int]]] = []
     second = threading.Thread(target=lambda: found.append(drawn(sampler(cache))))
     with in_turn(cache / ".lock"):

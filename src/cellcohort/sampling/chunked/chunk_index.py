@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cellcohort.sampling.planning.index_cache import cached_arrays
+from cellcohort.mapped_arrays import cached_arrays
 from cellcohort.sampling.planning.strata import Strata, stable_order
 from cellcohort.sampling.rng import uniform
 
@@ -96,7 +96,7 @@ def find_chunk_index(
     Parameters
     ----------
     directory : path or None
-        As for :func:`~cellcohort.sampling.planning.index_cache.cached_arrays`.
+        As for :func:`~cellcohort.mapped_arrays.cached_arrays`.
     strata, rows, chunk_size
         As for `build_chunk_index`.
     """

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cellcohort.cells import CellTable
+from cellcohort.mapped_arrays import cached_arrays
 from cellcohort.sampling.batch import Asked
-from cellcohort.sampling.planning.index_cache import cached_arrays
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.rng import key_of, uniform
 

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import time
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import version
-from io import BytesIO
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from xxhash import xxh3_128
 
 from cellcohort.cells import Column
-from cellcohort.files import REFUSED, in_turn, whole
+from cellcohort.mapped_arrays import cached_arrays
 from cellcohort.sampling.planning.strata import Strata, build_strata
-
-FORM = 1  # of the files, and of the arrays in them: raised with whatever makes the arrays of the same inputs others
-ALIGNED = 64  # bytes
-DIGEST = 16  # bytes at the end of a file: the digest of those before
-HEADER = 4096  # bytes of a file that hold a header, at most
-ABANDONED = 3600  # seconds since the last byte of a file that is being written, from which its process counts as gone
-NOT_WRITABLE = (*REFUSED, errno.EEXIST, errno.ENOTDIR, errno.ENOENT)
 
 
 def find_strata(
@@ -43,7 +27,7 @@ def find_strata(
     Parameters
     ----------
     directory : path or None
-        As for :func:`cached_arrays`.
+        As for :func:`~cellcohort.mapped_arrays.cached_arrays`.
     group, shares, hours, cap, positions, n_cells
         As for :func:`~cellcohort.sampling.planning.strata.build_strata`. The names of labels do not matter.
 
@@ -56,123 +40,3 @@ def find_strata(
     inputs = ["strata", *parts, hours, positions, n_cells]
     build = partial(build_strata, group, list(shares), hours, cap, positions, n_cells)
     return Strata(*cached_arrays(directory, inputs, lambda: build()[:-1]))
-
-
-def cached_arrays(
-    directory: str | os.PathLike[str] | None,
-    inputs: Sequence[Any],
-    make: Callable[[], Iterable[np.ndarray]],
-) -> tuple[np.ndarray, ...]:
-    """Return arrays from the file of their inputs, which one process writes if it is missing or damaged.
-
-    All processes that map the file share its memory. What one of them writes to an array stays its own.
-
-    Parameters
-    ----------
-    directory : path or None
-        Where the files are; is created. None: the arrays are made, and nothing is read or written.
-    inputs : sequence of numpy.ndarray and plain values
-        All that the arrays depend on. Their digest names the file.
-    make : callable
-        Returns the arrays.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-
-    Raises
-    ------
-    OSError
-        The file is not there, and cannot be written.
-
-    Warns
-    -----
-    UserWarning
-        A file is damaged.
-    """
-    if directory is None:
-        return tuple(make())
-    file = Path(directory) / f"{_digest([FORM, version('cellcohort'), *inputs]).hex()}.index"
-    try:
-        arrays = _read(file)
-        if arrays is not None:
-            return arrays
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with in_turn(file.parent / ".lock"):
-            arrays = _read(file)  # which another process may have written meanwhile
-            if arrays is not None:
-                return arrays
-            if file.exists():
-                warnings.warn(f"{file} was damaged and is made again.", stacklevel=2)
-            _remove_abandoned(file.parent)
-            return _write(file, make)
-    except OSError as error:
-        if error.errno not in NOT_WRITABLE:
-            raise
-        raise OSError(
-            error.errno,
-            f"index_cache={directory} has no index of these cells and axes that can be read, and none can be written "
-            f"there ({error.strerror}). Name a directory that can be written to, or none "
-            "(batch_sampler.index_cache=null, in code index_cache=None): every process then holds an index of its own",
-        ) from error
-
-
-def _digest(parts: Iterable[Any]) -> bytes:
-    """Return the digest of arrays and of the ``repr`` of anything else, in this order."""
-    found = xxh3_128()
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            found.update(f"{part.dtype.str}{part.shape}\n".encode())
-            found.update(_bytes(part))
-        else:
-            found.update(f"{part!r}\n".encode())
-    return found.digest()
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def _remove_abandoned(directory: Path) -> None:
-    """Remove what processes that were killed had begun to write."""
-    for begun in directory.glob(".*.index"):
-        with suppress(OSError):  # of another user, or renamed just now
-            if time.time() - begun.stat().st_mtime > ABANDONED:
-                begun.unlink()
-
-
-def _write(file: Path, make: Callable[[], Iterable[np.ndarray]]) -> tuple[np.ndarray, ...]:
-    """Write arrays one behind the other, each as numpy writes it, and their digest; return them as they are read."""
-    with whole(file) as beside, open(beside, "wb") as opened:
-        found = xxh3_128()
-        for array in make():
-            header = BytesIO()
-            np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
-            for part in (header.getvalue(), _bytes(array), bytes(-array.nbytes % ALIGNED)):
-                opened.write(part)
-                found.update(part)
-        opened.write(found.digest())
-    arrays = _read(file)
-    if arrays is None:
-        raise OSError(errno.EIO, f"{file} was written, and is damaged when it is read: its disk is faulty")
-    return arrays
-
-
-def _read(file: Path) -> tuple[np.ndarray, ...] | None:
-    """Return the arrays of a file, mapped; None if it is missing or damaged."""
-    try:
-        held: np.ndarray = np.asarray(np.memmap(file, np.uint8, "c"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # of an empty file
-        return None
-    if xxh3_128(held[:-DIGEST]).digest() != held[-DIGEST:].tobytes():
-        return None
-    arrays, begin = [], 0
-    while begin < len(held) - DIGEST:
-        header = BytesIO(held[begin : begin + HEADER].tobytes())
-        np.lib.format.read_magic(header)
-        shape, _, kind = np.lib.format.read_array_header_1_0(header)
-        begin += header.tell()
-        end = begin + int(np.prod(shape)) * kind.itemsize
-        arrays.append(held[begin:end].view(kind).reshape(shape))
-        begin = end + -end % ALIGNED
-    return tuple(arrays)
