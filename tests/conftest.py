@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import sys
@@ -13,9 +14,12 @@ from typing import Any
 import absl.logging
 import pytest
 import torch
+from hydra._internal.hydra import Hydra
 from torch import distributed
 
 from launches import processes
+
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # in the workers of xdist too, as in pyproject.toml
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -23,6 +27,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning")
     # scib-metrics brings this handler; when Hydra sets logging up, it would close the stream that pytest captures
     absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests, which stay to the end, out of all garbage collections."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +122,11 @@ def train(
         flags = [argument for argument in arguments if argument.startswith("-")]
         overrides = [argument for argument in arguments if not argument.startswith("-")]
         monkeypatch.setattr(sys, "argv", ["scripts/train.py", *flags, *quick, "logger=none", *overrides])
-        runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
+        with monkeypatch.context() as patch:
+            if not any(override.startswith(("sweep=", "hydra.mode=")) for override in overrides):
+                # for it, Hydra would compose all options twice
+                patch.setattr(Hydra, "get_mode", lambda *arguments, **options: None)
+            runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
         return Path(capsys.readouterr().out.splitlines()[-1].removeprefix("run: "))
 
     return run
