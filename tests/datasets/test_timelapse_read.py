@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -46,14 +46,18 @@ def everything(data: Patches) -> np.ndarray:
     return every.recorded(np.arange(len(every)))
 
 
-@pytest.mark.parametrize(("kind", "separator"), [(">u2", "."), (">f4", "/"), ("<u2", ".")])
-def test_numbers_are_read_in_the_order_of_bytes_they_are_stored_in(folder: Path, kind: str, separator: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "separator", "order"), [(">u2", ".", "C"), (">f4", "/", "C"), ("<u2", ".", "C"), ("<u2", "/", "F")]
+)
+def test_numbers_are_read_in_the_order_they_are_stored_in(
+    folder: Path, kind: str, separator: str, order: Literal["C", "F"]
+) -> None:
     expected = everything(load(folder))
     for number, name in enumerate(POSITIONS):
         old = folder / "one.zarr" / name / "0"
         shutil.rmtree(old)
         array = zarr.create_array(
-            old, shape=SHAPE, chunks=(2, 1, 1, 20, 48), dtype=kind, zarr_format=2,
+            old, shape=SHAPE, chunks=(2, 1, 1, 20, 48), dtype=kind, zarr_format=2, order=order,
             chunk_key_encoding={"name": "v2", "separator": separator},
         )  # fmt: skip
         array[:] = pixels(number)
@@ -119,6 +123,19 @@ def test_brightness_is_measured_again_when_pixels_were_written_anew(folder: Path
     again = load(folder, normalise="position")
     assert np.array_equal(again._scale[:, 0], first._scale[:, 0])
     assert np.allclose(again._scale[:, 1], first._scale[:, 1] / 2, rtol=0.01)
+
+
+def test_brightness_is_measured_again_when_any_chunk_of_a_frame_was_written_anew(tmp_path: Path) -> None:
+    write_plate(tmp_path / "one.zarr", dict.fromkeys(POSITIONS, SHAPE), chunks=(1, 1, 1, 20, 24))
+    tracks_of(POSITIONS).to_parquet(tmp_path / "one.parquet")
+    load(tmp_path, normalise="position")
+    array = zarr.open_array(tmp_path / "one.zarr", path="B/2/0/0", mode="r+")
+    images = pixels(1)
+    images[..., 20:, 24:] //= 2
+    array[..., 20:, 24:] = images[..., 20:, 24:]
+    again = load(tmp_path, normalise="position")
+    expected = [images[:, channel].mean() for channel in range(2)]
+    np.testing.assert_allclose(again._scale[0, 1, 0], expected, rtol=1e-6)
 
 
 def test_a_line_is_not_cut_where_all_cells_of_a_track_were_dropped(tmp_path: Path) -> None:

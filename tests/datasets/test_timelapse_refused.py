@@ -111,7 +111,14 @@ def test_an_entry_that_the_plate_does_not_bear_out_is_refused(
             lambda rows: rows.assign(position=rows["position"].replace("A/1/0", "A/1/9")),
             ["1 position without an image: A/1/9 (21 rows)"],
         ),
-        (lambda rows: rows.drop(columns="position"), ["no column `position`, but 2 positions"]),
+        (
+            lambda rows: rows.rename(columns={"position": "FOV"}),
+            ["no column `position`, but 2 positions", "they have FOV, track_id, t"],
+        ),
+        (
+            lambda rows: rows.assign(position=rows["position"].where(rows["t"] != 0)),
+            ["missing values: position in 6 of 42 rows"],
+        ),
         (lambda rows: rows.rename(columns={"track_id": "id"}), ["no column track_id", "id, t, y, x"]),
         (lambda rows: pd.concat([rows, rows.iloc[:3]]), ["3 rows of one of the same track and frame as another row"]),
         (
@@ -140,6 +147,15 @@ def test_tracks_that_the_images_do_not_bear_out_are_refused_with_counts(
         load(folder, entry("one"), faulty_cells="error")
     for words in said:
         assert words in str(error.value)
+
+
+def test_a_position_that_is_stored_and_not_listed_is_told(folder: Path) -> None:
+    well = zarr.open_group(folder / "one.zarr/B/2", mode="r+")
+    attributes: Any = well.attrs.asdict()
+    attributes.get("ome", attributes)["well"]["images"] = []
+    well.attrs.update(attributes)
+    with pytest.raises(ValueError, match=r"an image: B/2/0 \(21 rows, stored, but not listed by its plate or well\)"):
+        load(folder, entry("one", conditions={"mock": ["A/1"]}))
 
 
 def test_tracks_of_positions_left_out_are_left_out(folder: Path) -> None:

@@ -15,8 +15,8 @@ def decoding(native: bool = True) -> Any:
     Parameters
     ----------
     native : bool
-        Whether numbers are stored in the order of bytes of this machine. If not, zarr itself decodes
-        them, since zarrs does not swap bytes; other libraries may have set zarrs for all of zarr.
+        Whether numbers are stored in the order of bytes of this machine, and the last axis runs fastest. If not, zarr
+        itself decodes them, since zarrs reorders neither; other libraries may have set zarrs for all of zarr.
     """
     pipeline = "zarrs.ZarrsCodecPipeline" if native else "zarr.core.codec_pipeline.BatchedCodecPipeline"
     return zarr.config.set({"codec_pipeline.path": pipeline})

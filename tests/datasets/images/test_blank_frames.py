@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 
 from cellcohort.data.timelapse import load_cells, load_timelapse
 from cellcohort.datasets.codecs import decoding
 from cellcohort.datasets.images.patches import Patches
+from cellcohort.datasets.images.storage import ReadError
 from plates import entry, tracks_of, write_collection, write_plate
 
 SHAPE = (20, 2, 1, 40, 48)
@@ -215,6 +217,25 @@ def test_images_that_were_mended_are_looked_at_again(folder: Path) -> None:
         warnings.simplefilter("error")
         data = load(folder)
     assert len(data.every_cell()) == len(tracks_of(POSITIONS, SHAPE))
+
+
+@pytest.mark.parametrize("codec", ["compressed", "long", "sharded"])
+def test_frames_that_were_never_stored_are_named_where_no_cell_is_there(folder: Path, codec: str) -> None:
+    """As of an acquisition that was stopped."""
+    images = noise(1)
+    images[16:] = 0
+    path = folder / "one.zarr/B/2/0/0"
+    shutil.rmtree(path)
+    zarr.create_array(path, shape=SHAPE, dtype=images.dtype, **CODECS[codec])[:] = images
+    file = folder / "one.parquet"
+    tracks = pd.read_parquet(file)
+    tracks[(tracks["t"] < 16) | (tracks["position"] == "A/1/0")].to_parquet(file)
+    with pytest.warns(UserWarning, match=r"no cell lies there: .*B/2/0 of one.*: frames 16 to 17, 19 are not stored"):
+        data = load(folder)
+    np.testing.assert_allclose(data._scale[0, 1, 0], images[:16].mean(axis=(0, 2, 3, 4)), rtol=0.01)
+    tracks.to_parquet(file)
+    with pytest.raises(ReadError, match=r"chunks are missing, such as .*B/2/0 of one, frame 16"):
+        load(folder)
 
 
 def test_plates_without_any_image_are_refused(folder: Path) -> None:

@@ -126,7 +126,7 @@ def test_units_and_translations_of_the_plate_are_heeded(tmp_path: Path) -> None:
     attributes = zarr.open_group(tmp_path / "one.zarr/A/1/0", mode="r+").attrs
     ome: Any = attributes["ome"]
     for axis in ome["multiscales"][0]["axes"][2:]:
-        axis["unit"] = "nanometer"
+        axis["unit"] = "Nanometer"
     ome["multiscales"][0]["datasets"][0]["coordinateTransformations"] = [
         {"type": "scale", "scale": [1, 1, 1, 650, 325]},
         {"type": "translation", "translation": [0, 0, 0, 1000, 0]},
@@ -147,7 +147,7 @@ def test_micrometers_outside_the_image_are_told_to_be_micrometers(tmp_path: Path
 
 
 def test_micrometers_need_a_pixel_size(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"gives no pixel size along y for position A/1/0"):
+    with pytest.raises(ValueError, match=r"gives no pixel size in a unit of length along y for position A/1/0"):
         load(tmp_path, cells(), size=1.0, coordinates="micrometer")
     with pytest.raises(ValueError, match=r"coordinates of one is 'um'; use pixel or micrometer"):
         load(tmp_path, cells(), coordinates="um")

@@ -189,3 +189,37 @@ def test_a_position_without_images_is_refused_with_its_name(tmp_path: Path) -> N
     zarr.open_group(tmp_path / "one.zarr/B/2/0", mode="r+").attrs["multiscales"] = []
     with pytest.raises(ValueError, match=r"position B/2/0 of one .* has no image that can be read"):
         load(tmp_path, cells_of("tcyx"))
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [None, "x", ["x"], {"type": "scale"}, [{"type": "scale", "path": "scale"}], [{"type": "scale", "scale": [2.0]}],
+     [{"type": "scale", "scale": [1.0, None, 0.5, 0.5]}], [{"type": "scale", "scale": [1.0, 1.0, 0.0, 0.0]}]],
+)  # fmt: skip
+def test_transformations_that_say_nothing_leave_the_pixel_size_unknown(tmp_path: Path, transforms: Any) -> None:
+    write_layout(tmp_path / "one.zarr", "tcyx")
+    for well in ("A/1", "B/2"):
+        group = zarr.open_group(tmp_path / f"one.zarr/{well}/0", mode="r+")
+        multiscales: Any = group.attrs["multiscales"]
+        multiscales[0]["datasets"][0]["coordinateTransformations"] = transforms
+        group.attrs["multiscales"] = multiscales
+    check_pixels(load(tmp_path, cells_of("tcyx"), normalise="none"), "tcyx")
+    with pytest.raises(ValueError, match=r"one\.zarr gives no pixel size for position A/1/0 of one"):
+        load(tmp_path, cells_of("tcyx"), pixel_size=0.5)
+
+
+@pytest.mark.parametrize("wells", [None, [None], [{"row": "A"}], "x"])
+def test_a_plate_whose_wells_have_no_path_is_refused(tmp_path: Path, wells: Any) -> None:
+    write_layout(tmp_path / "one.zarr", "tcyx")
+    zarr.open_group(tmp_path / "one.zarr", mode="r+").attrs["plate"] = {"wells": wells}
+    with pytest.raises(ValueError, match=r"the plate of one lists no image that is stored.*Its metadata must list"):
+        load(tmp_path, cells_of("tcyx"))
+
+
+@pytest.mark.parametrize("name", ["B/2", "B/2/0"])
+def test_metadata_that_are_cut_off_are_named(tmp_path: Path, name: str) -> None:
+    write_layout(tmp_path / "one.zarr", "tcyx")
+    file = tmp_path / "one.zarr" / name / ".zattrs"
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=rf"the metadata of {name} in .*one\.zarr cannot be read .*Store them again"):
+        load(tmp_path, cells_of("tcyx"))

@@ -111,6 +111,19 @@ def test_plates_that_differ_in_pixel_size_are_remarked(folder: Path, tmp_path: P
     assert not remarks(pixel_size=0.5)
 
 
+def test_positions_that_differ_in_pixel_size_are_remarked(tmp_path: Path) -> None:
+    write_plate(tmp_path / "one.zarr", dict.fromkeys(("A/1/0", "B/2/0"), SHAPES["coarse"]), pixel_size=0.5)
+    with open_ome_zarr(tmp_path / "one.zarr", mode="r+") as plate:
+        plate["B/2/0"].set_scale("0", "y", 1.25)
+        plate["B/2/0"].set_scale("0", "x", 1.25)
+    tracks_of(["A/1/0", "B/2/0"], SHAPES["coarse"]).to_parquet(tmp_path / "one.parquet")
+    path = write_collection(tmp_path, entry("one", coordinates="pixel"))
+    (one,) = load_cells(path, patch=(1, 12, 16), cache=tmp_path / "cache").remarks
+    assert one.problem.startswith("Positions differ in the size of a pixel")
+    assert "0.5 in one, position A/1/0 (6 micrometers), 1.25 in one, position B/2/0 (15 micrometers)" in one.problem
+    assert one.typed == "data.pixel_size=1.25"
+
+
 def test_an_image_of_one_value_stays_so_however_it_is_scaled() -> None:
     for size in ((7, 9), (24, 30), (12, 16)):
         made = brought_to(np.full((2, 3, 1, *size), 5.0, np.float32), (1, 12, 16))
@@ -258,7 +271,19 @@ def test_the_slice_in_focus_is_that_of_the_strongest_details(tmp_path: Path) -> 
     with open_ome_zarr(folder / "one.zarr", mode="r+") as plate:
         plate["A/1/0"]["0"][:, 0] = images.astype(np.uint16)
         plate["B/2/0"].zattrs["focus_slice"] = {"Phase": {"fov_statistics": {"z_focus_mean": 1}}}
-    data = load_stacks(folder, tmp_path / "cache", z="focus", patch=(1, 24, 32))
-    rows = data.every_cell().cells._frame
-    first = data.every_cell()._place.numpy()[:, 2]
-    assert first.tolist() == [focus[t] if fov == "A/1/0" else 1 for fov, t in zip(rows["fov"], rows["t"], strict=True)]
+
+    def first() -> dict[tuple[str, int], int]:
+        data = load_stacks(folder, tmp_path / "cache", z="focus", patch=(1, 24, 32)).every_cell()
+        rows = zip(data.cells._frame["fov"], data.cells._frame["t"], strict=True)
+        return dict(zip(rows, data._place.numpy()[:, 2].tolist(), strict=True))
+
+    found = first()
+    assert found == {(fov, t): focus[t] if fov == "A/1/0" else 1 for fov, t in found}
+    with open_ome_zarr(folder / "one.zarr", mode="r+") as plate:
+        plate["A/1/0"]["0"][2] = 7
+    with pytest.warns(UserWarning, match="frame 2 is of one value"):
+        assert first() == {place: z for place, z in found.items() if place != ("A/1/0", 2)}, "none is looked for there"
+    with open_ome_zarr(folder / "one.zarr", mode="r+") as plate:
+        plate["A/1/0"]["0"][:] = 7
+    with pytest.warns(UserWarning, match="frames 0 to 5 are of one value"):
+        assert set(first()) == {place for place in found if place[0] == "B/2/0"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from math import prod
@@ -48,6 +48,25 @@ def sampled_frames(field: Field) -> list[int]:
     return np.unique(np.linspace(0, field.shape[0] - 1, SAMPLED).astype(int)).tolist()
 
 
+def frames_with_image(number: int, channel: int, field: Field, used: Iterable[int], faults: pd.DataFrame) -> list[int]:
+    """Frames that stand for a channel of a field: of those evenly spread in time, else of those in use.
+
+    Parameters
+    ----------
+    number, channel : int
+        Number of the field, and place of the channel in its input.
+    field : Field
+    used : iterable of int
+        Frames that have cells.
+    faults : pandas.DataFrame
+        As :func:`blank_frames` gives it; frames without an image are left out.
+    """
+    here = (faults["field"] == number) & (faults["channel"] == channel) & (faults["z1"] == 0)
+    blank = set(faults["t"][here])
+    frames = [t for t in sampled_frames(field) if t not in blank]
+    return frames or [t for t in used if t not in blank]
+
+
 def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -> pd.DataFrame:
     """Frames that hold no image, or only in a part of them.
 
@@ -68,8 +87,8 @@ def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
     -------
     pandas.DataFrame
         One row per field, channel (its place in the input) and frame at fault: "field", "channel", "t", "kind" ("all
-        zero", "saturated", "of one value", "of one value but for a few pixels", "repeated", "padded with zeros"), and
-        "z0" to "x1", the part of the frame that has an image.
+        zero", "saturated", "of one value", "of one value but for a few pixels", "repeated", "padded with zeros", "not
+        stored", which only frames without cells may be), and "z0" to "x1", the part of the frame that has an image.
 
     Raises
     ------
@@ -81,15 +100,19 @@ def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
         sorted({*used[used[:, 0] == number, 1].tolist(), *sampled_frames(field)}) for number, field in enumerate(fields)
     ]
     keys = [key for number, field in enumerate(fields) for key in keys_of(number, field, frames[number])]
-    mark = fingerprint(list(fields), frames, chunks.stamps(keys), 2)  # the last is the version of this code
+    mark = fingerprint(list(fields), frames, chunks.stamps(keys), 3)  # the last is the version of this code
 
     def build() -> pa.Table:
-        lists = (used[used[:, 0] == number, 1].tolist() for number in range(len(fields)))
+        lists = [used[used[:, 0] == number, 1].tolist() for number in range(len(fields))]
         chunks.check_stored(key for i, some in enumerate(lists) for key in keys_of(i, fields[i], some))
 
         def faults(number: int) -> list[tuple[object, ...]]:
-            channels = range(len(fields[number].channels))
-            return [row for channel in channels for row in _faults(chunks, number, channel, frames[number])]
+            spare, rows = {*frames[number]} - {*lists[number]}, list[tuple[object, ...]]()
+            for channel in range(len(fields[number].channels)):
+                absent = _not_stored(chunks, number, channel, spare)
+                rows += [(number, channel, t, "not stored", *NOTHING) for t in sorted(absent)]
+                rows += _faults(chunks, number, channel, [t for t in frames[number] if t not in absent])
+            return rows
 
         with ThreadPoolExecutor() as pool:  # decoding leaves the interpreter free; `stamps` has opened the images
             each = progress_bar(pool.map(faults, range(len(fields))), "frames", "position", len(fields))
@@ -148,6 +171,14 @@ def describe(faults: pd.DataFrame, fields: Sequence[Field], place: np.ndarray, b
             f"{'is' if one else 'are'} {kind} ({several(n, 'cell')})"
         )
     return listed(lines, most=12, separator="; ")
+
+
+def _not_stored(chunks: Chunks, number: int, channel: int, frames: Iterable[int]) -> set[int]:
+    """Frames of which a chunk is not stored, as those that an acquisition did not reach before it was stopped."""
+    field, storage = chunks.fields[number].with_channel(channel), chunks.storage(number)
+    if field.fills:
+        return set()
+    return {t for t in frames if any(storage.size(place) is None for _, *place in keys_of(number, field, [t]))}
 
 
 def _faults(chunks: Chunks, number: int, channel: int, frames: Sequence[int]) -> Iterator[tuple[object, ...]]:

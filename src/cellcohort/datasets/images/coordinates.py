@@ -38,12 +38,27 @@ def in_pixels(place: dict[str, np.ndarray], field: np.ndarray, fields: Sequence[
         if not (size > 0).all():
             one = fields[int(np.argmin(size > 0))]
             raise ValueError(
-                f"coordinates of {one.experiment} is micrometer, but {one.store} gives no pixel size along {axis} for "
-                f"position {one.name}. Add a scale to the coordinateTransformations of its images, or give pixels "
-                "and set coordinates: pixel."
+                f"coordinates of {one.experiment} is micrometer, but {one.store} gives no pixel size in a unit of "
+                f"length along {axis} for position {one.name}. Add a scale to the coordinateTransformations of its "
+                "images, or give pixels and set coordinates: pixel."
             )
         found[axis] = (values - origin[field]) / size[field]
     return found
+
+
+def first_pixels(centre: np.ndarray, size: np.ndarray, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first pixel of patches around some centres, and which did not have to be moved inside the image.
+
+    Parameters
+    ----------
+    centre : numpy.ndarray of float, shape (n,)
+        Along one axis, in pixels.
+    size, image : numpy.ndarray of int, shape (n,)
+        Pixels of the patch and of the image along this axis.
+    """
+    wanted = np.floor(centre + 0.5 - (size - 1) / 2).astype(np.int64)
+    first = np.clip(wanted, 0, image - size)
+    return first, wanted == first
 
 
 def warn_of_units(frame: pd.DataFrame, field: np.ndarray, fields: Sequence[Field], experiment: Experiment) -> None:

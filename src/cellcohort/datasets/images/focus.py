@@ -14,7 +14,7 @@ import pyarrow as pa
 from scipy.ndimage import gaussian_filter
 
 from cellcohort.datasets.images.attributes import attributes_of
-from cellcohort.datasets.images.blank_frames import frames_of_channel, sampled_frames
+from cellcohort.datasets.images.blank_frames import frames_of_channel, frames_with_image
 from cellcohort.datasets.images.chunks import Chunks
 from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.plates import Field
@@ -25,14 +25,14 @@ from cellcohort.progress_bar import progress_bar
 FINE, COARSE = 1.0, 3.0  # standard deviations, in pixels, between which details lie
 
 
-def focus_slices(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -> np.ndarray:
+def focus_slices(fields: Sequence[Field], used: np.ndarray, cache: str | Path, faults: pd.DataFrame) -> np.ndarray:
     """Return the slice in focus of some frames.
 
     Where a position has the attribute "focus_slice", as VisCy's quality control writes it, the slice is that of the
     frame, else the mean of the position, else that of the plate; of the first channel of the input that has one, else
-    of any. Elsewhere it is measured in the first channel of the input, at up to 16 frames of the field and in
-    between by linear interpolation: the slice whose details of 1 to 3 pixels vary most. Bright-field images vary least
-    where they are in focus; store the slice for these.
+    of any. Elsewhere it is measured in the first channel of the input, at up to 16 frames of the field that have an
+    image and in between by linear interpolation: the slice whose details of 1 to 3 pixels vary most; without such a
+    frame it is the middle one. Bright-field images vary least where they are in focus; store the slice for these.
 
     Parameters
     ----------
@@ -41,6 +41,8 @@ def focus_slices(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
         Numbers of fields, and frames.
     cache : str or Path
         Directory of what is measured once.
+    faults : pandas.DataFrame
+        Frames without an image, see :func:`~cellcohort.datasets.images.blank_frames.blank_frames`.
 
     Returns
     -------
@@ -51,11 +53,16 @@ def focus_slices(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
     found = np.array([_of_frame(stored[number], t) for number, t in used.tolist()], float).reshape(len(used))
     lacking = np.isnan(found)
     if lacking.any():
-        measured = _measured_once(fields, np.unique(used[lacking, 0]).tolist(), cache)
-        for number in np.unique(used[lacking, 0]).tolist():
+        frames = {
+            number: frames_with_image(number, 0, fields[number], used[used[:, 0] == number, 1], faults)
+            for number in np.unique(used[lacking, 0]).tolist()
+        }
+        measured = _measured_once(fields, frames, cache)
+        for number, some in frames.items():
             here = lacking & (used[:, 0] == number)
             of_field = measured[measured["field"] == number]
-            found[here] = np.interp(used[here, 1], of_field["t"], of_field["z"])
+            middle = (fields[number].shape[2] - 1) / 2
+            found[here] = np.interp(used[here, 1], of_field["t"], of_field["z"]) if some else middle
     return found
 
 
@@ -79,24 +86,19 @@ def _of_frame(stored: Mapping[str, Any], t: int) -> float:
     return float("nan")
 
 
-def _measured_once(fields: Sequence[Field], numbers: Sequence[int], cache: str | Path) -> pd.DataFrame:
+def _measured_once(fields: Sequence[Field], frames: Mapping[int, Sequence[int]], cache: str | Path) -> pd.DataFrame:
+    """Return the slice in focus of some frames of each of some fields."""
     chunks = Chunks(fields, 0)
-    frames = {number: sampled_frames(fields[number]) for number in numbers}
-    keys = [
-        key
-        for number in numbers
-        for key in keys_of(number, fields[number].with_channel(0), frames[number])
-        if not any(key[3:])
-    ]
+    keys = [key for number, some in frames.items() for key in keys_of(number, fields[number].with_channel(0), some)]
 
     def build() -> pa.Table:
         with ThreadPoolExecutor() as pool:
-            each = pool.map(lambda number: _measured(chunks, number, frames[number]), numbers)
-            found = progress_bar(each, "focus", "position", len(numbers))
-            rows = [(number, t, z) for number, of in zip(numbers, found, strict=True) for t, z in of]
+            each = pool.map(lambda number: _measured(chunks, number, frames[number]), frames)
+            found = progress_bar(each, "focus", "position", len(frames))
+            rows = [(number, t, z) for number, of in zip(frames, found, strict=True) for t, z in of]
         return pa.Table.from_pandas(pd.DataFrame(rows, columns=["field", "t", "z"]), preserve_index=False)
 
-    mark = fingerprint([fields[number] for number in numbers], frames, chunks.stamps(keys), 1)  # version of this code
+    mark = fingerprint([fields[number] for number in frames], frames, chunks.stamps(keys), 1)  # version of this code
     return cached_table(Path(cache) / f"focus-{mark}.parquet", build).to_pandas()
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from cellcohort.datasets.images.blank_frames import blank_cells, describe
 from cellcohort.datasets.images.blank_frames import blank_frames as find_blank_frames
 from cellcohort.datasets.images.collection import Experiment, check_as_many_channels
-from cellcohort.datasets.images.coordinates import warn_of_units
+from cellcohort.datasets.images.coordinates import first_pixels, warn_of_units
 from cellcohort.datasets.images.descent import mothers_among
 from cellcohort.datasets.images.faulty_cells import FaultyCells, faulty_cells
 from cellcohort.datasets.images.focus import focus_slices
@@ -132,10 +132,10 @@ def make_index(
     remarks += region.remarks(fields)
     frame = frame[~bad].reset_index(drop=True)
     place = frame[list(PLACE)].to_numpy(np.int32, copy=True)
-    if region.z == "focus":
-        place[:, 2] = _around_focus(fields, place, sizes, cache)
-    _warn_of_tracks(frame, place, experiments, of_each)
     faults = find_blank_frames(fields, _used(place), cache)
+    if region.z == "focus":
+        place[:, 2] = _around_focus(fields, place, sizes, cache, faults)
+    _warn_of_tracks(frame, place, experiments, of_each)
     inside = frame["_inside"].to_numpy()
     if region.z == "centre":  # else the slices are not those around the cell
         inside = inside & frame["_inside_z"].to_numpy()
@@ -208,19 +208,23 @@ def _used(place: np.ndarray) -> np.ndarray:
     return np.stack([used // frames, used % frames], axis=1)
 
 
-def _around_focus(fields: Sequence[Field], place: np.ndarray, sizes: np.ndarray, cache: str | Path) -> np.ndarray:
+def _around_focus(
+    fields: Sequence[Field], place: np.ndarray, sizes: np.ndarray, cache: str | Path, faults: pd.DataFrame
+) -> np.ndarray:
     """First slice of each patch, around the slice in focus of its frame and inside the stack."""
     used = _used(place)
-    focus = focus_slices(fields, used, cache)
+    focus = focus_slices(fields, used, cache, faults)
     frames = int(place[:, 1].max()) + 1
     of = np.searchsorted(used[:, 0] * frames + used[:, 1], place[:, 0].astype(np.int64) * frames + place[:, 1])
-    slices = sizes[place[:, 0], 0]
-    wanted = np.floor(focus[of] + 0.5 - (slices - 1) / 2).astype(np.int64)
-    return np.clip(wanted, 0, np.array([field.shape[2] for field in fields])[place[:, 0]] - slices)
+    stacks = np.array([field.shape[2] for field in fields])
+    return first_pixels(focus[of], sizes[place[:, 0], 0], stacks[place[:, 0]])[0]
 
 
 def _left_out(bad: np.ndarray, what: str, blank_frames: BlankFrames) -> np.ndarray:
     """Which cells in frames without an image are to be left out; a warning describes them."""
+    if not bad.any():
+        warnings.warn(f"there are frames without an image, or padding, but no cell lies there: {what}.", stacklevel=3)
+        return bad
     about = f"{int(bad.sum()):,} of {len(bad):,} cells lie in frames without an image or on padding"
     if blank_frames == "keep":
         warnings.warn(f"{about}, and are kept: {what}.", stacklevel=3)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cellcohort.datasets.images.cell_index import rows_of_index
 from cellcohort.datasets.images.collection import Experiment
+from cellcohort.datasets.images.coordinates import first_pixels
 from cellcohort.datasets.images.descent import descent
 from cellcohort.datasets.images.faulty_cells import OVERLAP
 from cellcohort.datasets.images.plates import Field, stamp
@@ -176,13 +177,12 @@ def _place_patches(rows: pd.DataFrame, fields: Sequence[Field], sizes: np.ndarra
     shape, size = np.array([field.shape[2:] for field in fields])[rows["_field"]], sizes[rows["_field"]]
     rows["_inside"] = True
     for i, (axis, corner) in enumerate(zip("zyx", CORNER, strict=True)):
-        wanted = np.floor(rows[axis].to_numpy() + 0.5 - (size[:, i] - 1) / 2).astype(np.int64)
-        found = np.clip(wanted, 0, shape[:, i] - size[:, i])
-        rows[corner] = found.astype(np.int32)
+        first, inside = first_pixels(rows[axis].to_numpy(), size[:, i], shape[:, i])
+        rows[corner] = first.astype(np.int32)
         if axis == "z":
-            rows["_inside_z"] = wanted == found
+            rows["_inside_z"] = inside
         else:
-            rows["_inside"] &= wanted == found
+            rows["_inside"] &= inside
 
 
 def fingerprint_of(experiments: Sequence[Experiment], fields: Sequence[Field], sizes: np.ndarray) -> str:

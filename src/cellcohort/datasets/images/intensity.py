@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from cellcohort.datasets.images.attributes import LEVELS, attributes_of, stored_statistics
-from cellcohort.datasets.images.blank_frames import BOX, sampled_frames
+from cellcohort.datasets.images.blank_frames import BOX, frames_with_image
 from cellcohort.datasets.images.chunks import Chunks
 from cellcohort.datasets.images.index import Index
 from cellcohort.datasets.images.parquet_cache import cached_table
@@ -128,10 +128,10 @@ def _units(index: Index, normalise: Normalise) -> dict[Unit, dict[int, Boxes]]:
             plate = first.setdefault((field.experiment, name), number)
             here = (index.faults["field"] == number) & (index.faults["channel"] == channel)
             boxes = {t: tuple(box) for t, *box in index.faults.loc[here, ["t", *BOX]].to_numpy().tolist()}
-            blank = {t for t, box in boxes.items() if not any(box)}
-            others = [t for t in used if t not in blank]
-            frames = [t for t in sampled_frames(field) if t not in blank]
-            chosen = others if normalise == "frame" else frames or others
+            if normalise == "frame":
+                chosen = [t for t in used if any(boxes.get(t, BOX))]
+            else:
+                chosen = frames_with_image(number, channel, field, used, index.faults)
             found = {t: boxes.get(t, (0, 0, 0, *field.shape[2:])) for t in chosen}
             if normalise == "frame":
                 units |= {(number, t, channel): {number: {t: box}} for t, box in found.items()}
@@ -206,9 +206,8 @@ def _measured_once(
         for (_, _, channel), parts in units.items()
         for number, boxes in parts.items()
         for key in keys_of(number, index.fields[number].with_channel(channel), boxes)
-        if not any(key[3:])
     ]
-    mark = fingerprint(index.fields, normalise_by, units, chunks.stamps(keys), 2)  # the last is the version of this
+    mark = fingerprint(index.fields, normalise_by, units, chunks.stamps(keys), 3)  # the last is the version of this
     file = Path(cache) / f"scaling-{mark}.parquet"
     table = cached_table(file, lambda: _measured(chunks, units, normalise_by)).to_pandas()
     rows = table.dropna().itertuples(index=False)

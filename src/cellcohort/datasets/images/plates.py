@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
@@ -21,7 +21,7 @@ MICROMETERS = {
     **dict.fromkeys(("millimeter", "millimetre", "mm"), 1e3),
     **dict.fromkeys(("centimeter", "centimetre", "cm"), 1e4),
     **dict.fromkeys(("meter", "metre", "m"), 1e6),
-    **dict.fromkeys(("angstrom", "Å"), 1e-4),
+    **dict.fromkeys(("angstrom", "å"), 1e-4),
 }
 
 
@@ -42,6 +42,8 @@ class Field:
         decoded at once.
     dtype : str
         Type of a pixel, as numpy writes it.
+    in_columns : bool
+        Whether the numbers of a chunk are stored with the first axis running fastest.
     channels : tuple of int
         The channels that make an input, in its order; :data:`ABSENT` for one in which a cell index has no cell here.
     channel_names : tuple of str
@@ -66,6 +68,7 @@ class Field:
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     dtype: str
+    in_columns: bool
     channels: tuple[int, ...]
     channel_names: tuple[str, ...]
     fills: bool
@@ -166,14 +169,31 @@ def _metadata(group: zarr.Group) -> Mapping[str, Any]:
 def _positions(plate: zarr.Group) -> dict[str, zarr.Group]:
     """Return the images that the metadata of a plate list and that are stored, by name such as "A/1/0"."""
     found = {}
-    for well in [str(well["path"]).strip("/") for well in _metadata(plate)["plate"].get("wells", [])]:
-        if not isinstance(group := plate.get(well), zarr.Group):
+    for well in _paths(_metadata(plate)["plate"], "wells"):
+        if (group := _group(plate, well)) is None:
             continue  # a part of a plate, as downloads of one well are
-        for image in _metadata(group).get("well", {}).get("images", []):
-            name = f"{well}/{str(image['path']).strip('/')}"
-            if isinstance(position := plate.get(name), zarr.Group):
-                found[name] = position
+        for image in _paths(_metadata(group).get("well"), "images"):
+            if (position := _group(plate, f"{well}/{image}")) is not None:
+                found[f"{well}/{image}"] = position
     return found
+
+
+def _paths(metadata: Any, key: str) -> list[str]:
+    """Return the paths of the wells of a plate, or of the images of a well."""
+    entries = (metadata.get(key) if isinstance(metadata, Mapping) else None) or []
+    return [str(one["path"]).strip("/") for one in entries if isinstance(one, Mapping) and "path" in one]
+
+
+def _group(plate: zarr.Group, name: str) -> zarr.Group | None:
+    """Return a group of a plate; None where it is not stored."""
+    try:
+        group = plate.get(name)
+    except ValueError as error:  # as from files that are cut off
+        raise ValueError(
+            f"the metadata of {name} in {plate.store_path} cannot be read ({type(error).__name__}: {error}). Store "
+            "them again, or take it out of what the metadata of the plate list."
+        ) from error
+    return group if isinstance(group, zarr.Group) else None
 
 
 def _field(experiment: Experiment, name: str, position: zarr.Group) -> Field:
@@ -208,6 +228,7 @@ def _field(experiment: Experiment, name: str, position: zarr.Group) -> Field:
         shape=tuple(size.get(axis, 1) for axis in AXES),
         chunks=tuple(chunk.get(axis, 1) for axis in AXES),
         dtype=array.dtype.str,
+        in_columns=getattr(array.metadata, "order", "C") == "F",
         channels=_channels(experiment, name, metadata, size.get("c", 1), where),
         channel_names=experiment.channels,
         fills=array.attrs.get("write_empty_chunks") is False and array.fill_value is not None,
@@ -254,20 +275,18 @@ def _transformed(
     A size of 1 along lines and columns is left out: writers give it where they do not know the size.
     """
     factor, shift = [1.0] * len(axes), [0.0] * len(axes)
-    dataset = image["datasets"][level].get("coordinateTransformations") or []
-    for transform in [*dataset, *(image.get("coordinateTransformations") or [])]:  # this order, by the specification
-        scale = transform.get("scale") if transform.get("type") == "scale" else None
-        moved = transform.get("translation") if transform.get("type") == "translation" else None
-        if scale is not None and len(scale) == len(axes):
-            factor = [a * float(b) for a, b in zip(factor, scale, strict=True)]
-            shift = [a * float(b) for a, b in zip(shift, scale, strict=True)]
-        elif moved is not None and len(moved) == len(axes):
-            shift = [a + float(b) for a, b in zip(shift, moved, strict=True)]
+    parts = (image["datasets"][level], image)  # in this order, by the specification
+    for kind, numbers in (one for part in parts for one in _transforms(part, len(axes))):
+        if kind == "scale":
+            factor = [a * b for a, b in zip(factor, numbers, strict=True)]
+            shift = [a * b for a, b in zip(shift, numbers, strict=True)]
+        else:
+            shift = [a + b for a, b in zip(shift, numbers, strict=True)]
     units = [None if isinstance(axis, str) else axis.get("unit") for axis in image.get("axes", AXES)]
     sizes, origins = dict(zip(axes, factor, strict=True)), dict(zip(axes, shift, strict=True))
     if sizes["y"] == sizes["x"] == 1.0:
         return {}, {}
-    in_micrometers = dict(zip(axes, (MICROMETERS.get(str(unit or "um"), nan) for unit in units), strict=True))
+    in_micrometers = dict(zip(axes, (MICROMETERS.get(str(unit or "um").lower(), nan) for unit in units), strict=True))
     space = [axis for axis in axes if axis in "zyx"]
     return (
         {axis: sizes[axis] * in_micrometers[axis] for axis in space},
@@ -280,9 +299,19 @@ def _levels(image: Mapping[str, Any], axes: Sequence[str]) -> tuple[float, ...]:
     line = axes.index("y")
     sizes = []
     for dataset in image["datasets"]:
-        scales = [t["scale"] for t in dataset.get("coordinateTransformations") or [] if t.get("type") == "scale"]
-        sizes.append(float(scales[0][line]) if scales and len(scales[0]) == len(axes) else nan)
-    return tuple(size / sizes[0] for size in sizes[1:] if size > sizes[0])
+        scales = [numbers[line] for kind, numbers in _transforms(dataset, len(axes)) if kind == "scale"]
+        sizes.append(scales[0] if scales else nan)
+    return tuple(size / sizes[0] for size in sizes[1:] if size > sizes[0] > 0)
+
+
+def _transforms(part: Mapping[str, Any], n: int) -> Iterator[tuple[str, list[float]]]:
+    """Give the scales and translations of an image or a level that have a number for each axis; others say nothing."""
+    listed_ones = part.get("coordinateTransformations")
+    for one in listed_ones if isinstance(listed_ones, Sequence) else []:
+        kind = str(one.get("type")) if isinstance(one, Mapping) else ""
+        numbers = one.get(kind) if kind in ("scale", "translation") else None
+        if isinstance(numbers, Sequence) and len(numbers) == n and all(isinstance(x, int | float) for x in numbers):
+            yield kind, [float(x) for x in numbers]
 
 
 def _stamp(array: Path) -> str:

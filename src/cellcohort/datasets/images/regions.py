@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -98,20 +99,25 @@ class Region:
 
     def remarks(self, fields: Sequence[Field]) -> list[Remark]:
         """Return that plates differ in pixel size, where nothing brings them to a common one."""
-        found = dict[str, float]()
+        found = dict[tuple[str, str], str]()  # a position of each size of each experiment
         for field in fields:
             if field.pixel_size[1] > 0:
-                found.setdefault(field.experiment, field.pixel_size[1])
-        if self.pixel_size is not None or not found or max(found.values()) <= ALIKE * min(found.values()):
+                found.setdefault((field.experiment, f"{field.pixel_size[1]:.4g}"), field.name)
+        sizes = [float(size) for _, size in found]
+        if self.pixel_size is not None or not found or max(sizes) <= ALIKE * min(sizes):
             return []
-        lines = self.patch[1]
-        told = listed(f"{size:.4g} in {name} ({lines * size:.4g} micrometers)" for name, size in found.items())
+        lines, several_in = self.patch[1], Counter(name for name, _ in found)
+        told = listed(
+            f"{size} in {name}{f', position {position}' if several_in[name] > 1 else ''} "
+            f"({lines * float(size):.4g} micrometers)"
+            for (name, size), position in found.items()
+        )
         return [
             Remark(
-                f"Plates differ in the size of a pixel, so that a cell is larger in the patches of some: micrometers a "
-                f"pixel, and what {lines} lines cover: {told}.",
+                f"{'Plates' if len(several_in) > 1 else 'Positions'} differ in the size of a pixel, so that a cell is "
+                f"larger in the patches of some: micrometers a pixel, and what {lines} lines cover: {told}.",
                 "Bring them to a common one; the coarsest adds nothing that was not recorded.",
-                f"data.pixel_size={max(found.values()):.4g}",
+                f"data.pixel_size={max(sizes):.4g}",
             )
         ]
 

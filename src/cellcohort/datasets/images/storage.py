@@ -40,7 +40,7 @@ class Storage:
 
     def __init__(self, field: Field) -> None:
         self.field = field
-        with decoding(np.dtype(field.dtype).isnative):
+        with decoding(np.dtype(field.dtype).isnative and not field.in_columns):
             self._array: Any = zarr.open_array(field.store, path=field.array, mode="r")
         self._stored = [AXES.index(axis) for axis in field.axes]
         outer = dict(zip(field.axes, self._array.shards or self._array.chunks, strict=True))

@@ -119,7 +119,8 @@ def _check_columns(table: pd.DataFrame, needed: Sequence[str], experiment: Exper
             f"tracks of {experiment.name} have no column {', '.join(missing)}; they have "
             f"{', '.join(map(str, table.columns))}. Rename yours."
         )
-    if holes := {name: n for name in needed if (n := int(table[name].isna().sum()))}:
+    there = [*needed, *({"position"} & {*table})]
+    if holes := {name: n for name in there if (n := int(table[name].isna().sum()))}:
         counts = ", ".join(f"{name} in {n}" for name, n in holes.items())
         raise ValueError(
             f"tracks of {experiment.name}: missing values: {counts} of {len(table)} rows. Fill or drop these rows."
@@ -131,15 +132,19 @@ def _used(table: pd.DataFrame, experiment: Experiment, fields: Sequence[Field]) 
     if "position" not in table:
         if len(fields) != 1:
             raise ValueError(
-                f"tracks of {experiment.name} have no column `position`, but {len(fields)} positions are in use; add "
-                "it, or give `tracks` as a mapping of position to file."
+                f"tracks of {experiment.name} have no column `position`, but {len(fields)} positions are in use; they "
+                f"have {listed(map(str, table))}. Rename or add it, or give `tracks` as a mapping of position to file."
             )
         table["position"] = fields[0].name
     names = {field.name for field in fields}
     counts = table["position"].astype(str).value_counts()
     lost = {str(name): int(n) for name, n in counts.items() if name not in names and experiment.uses(str(name))}
     if lost:
-        lost_ones = listed(f"{name} ({several(n, 'row')})" for name, n in lost.items())
+        unlisted = {name for name in lost if (experiment.plate / name).is_dir()}
+        lost_ones = listed(
+            f"{name} ({several(n, 'row')}{', stored, but not listed by its plate or well' * (name in unlisted)})"
+            for name, n in lost.items()
+        )
         raise ValueError(
             f"tracks of {experiment.name} are in {several(len(lost), 'position')} without an image: {lost_ones}; "
             f"the plate has {listed(sorted(names))}. Correct the column `position`, or name those to use in `include`."
