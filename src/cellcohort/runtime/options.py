@@ -11,6 +11,7 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from cellcohort.runtime.kinds import fits, in_words
 from cellcohort.runtime.signatures import declared
 
 
@@ -36,9 +37,9 @@ def check_kinds(config: DictConfig) -> None:
         if extra := _not_taken(node, key):
             raise ValueError(extra)
         for path, value, annotation in _annotated(node, key):
-            if reason := _reason(value, annotation):
+            if not fits(value, annotation):
                 shown = "null" if value is None else repr(value)
-                raise ValueError(f"{path}={shown} is {reason}.")
+                raise ValueError(f"{path} must be {in_words(annotation)}, got {shown}.")
 
 
 def check_input(data: DictConfig) -> None:
@@ -99,27 +100,3 @@ def _annotated(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
         if value is None and parameter.may_be_none:
             continue  # what is needed and not given is refused where it is needed, with what it is for
         yield f"{path}.{key}", value, parameter.annotation
-
-
-def _reason(value: Any, annotation: Any) -> str:
-    """Tell why a value does not fit an annotation; empty where it does."""
-    if annotation is Any or annotation is type(value):
-        return ""
-    from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError  # here, since it takes time
-
-    rules = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
-    try:
-        try:
-            kind: TypeAdapter[Any] = TypeAdapter(annotation, config=rules)
-        except PydanticUserError as error:
-            if error.code != "type-adapter-config-unused":
-                return ""
-            kind = TypeAdapter(annotation)
-        kind.validate_json(json.dumps(value))
-    except ValidationError as wrong:
-        bounds = all(each["type"].startswith(("greater_than", "less_than")) for each in wrong.errors())
-        reasons = "; or ".join(dict.fromkeys(each["msg"].lower() for each in wrong.errors()))
-        return f"{'out of range' if bounds else 'of the wrong kind'}: {reasons}"
-    except (TypeError, NameError):  # an annotation that pydantic does not know
-        return ""
-    return ""
