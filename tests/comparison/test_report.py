@@ -17,7 +17,7 @@ from cellcohort.comparison import arms_of, compare, read_runs, remarks
 from cellcohort.comparison.composition import held
 from cellcohort.comparison.figures import pictures, save
 from cellcohort.comparison.maps import MOST_CELLS, principal_components, some_cells
-from cellcohort.comparison.plots import map_plot, measured, overview_plot, score_plot
+from cellcohort.comparison.plots import map_plot, measured, overview_plot, score_plot, styled
 from cellcohort.comparison.report import report, verdicts
 from sweep import AXES, make_run, make_sweep
 
@@ -144,6 +144,21 @@ def test_what_is_tested_is_drawn_below_the_scores(tmp_path: Path) -> None:
     names = [[label.get_text() for label in axes.get_yticklabels()] for axes in (above, below)]
     assert names == [["random", "condition", "experiment", "untrained", "features"], ["condition", "experiment"]]
     assert len(score_plot(table[table["representation"] != "model"].head(2), "random").axes) == 1
+
+
+@pytest.mark.parametrize(("difference", "half"), [(-0.16, 0.2), (-0.08, 0.1), (0.0004, 0.0011)])
+def test_numbers_below_an_axis_do_not_overlap(tmp_path: Path, difference: float, half: float) -> None:
+    table = compare(arms_of(read_runs([make_sweep(tmp_path, EFFECTS)])[0]))
+    rows = table[table["score"] == "probe"].copy()
+    compared = rows["difference"].notna()
+    rows.loc[compared, "difference"] = difference
+    rows.loc[compared, ["difference_low", "difference_high"]] = difference - half, difference + half
+    with styled():
+        figure = score_plot(rows, "random")
+        figure.canvas.draw()
+        for axes in figure.axes:
+            boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+            assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def marks(axes: Axes) -> list[Any]:

@@ -90,6 +90,7 @@ def _marks(axes: Any, rows: pd.DataFrame, columns: tuple[str, str, str]) -> None
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
+    axes.locator_params(axis="x", nbins=5)  # so that long numbers do not overlap
     if columns[0] == "mean":  # an axis shows no value that the score cannot have
         ends, least = axes.get_xlim(), score_range(str(rows["score"].iloc[0]))
         axes.set_xlim(max(ends[0], least[0]), min(ends[1], least[1]))
