@@ -62,6 +62,7 @@ def main() -> None:
         table.to_csv(file, index=False)
     before = f"The scores that count were named before training: {', '.join(named)}. --scores all shows every score."
     said = [*remarks(table, options.reference, left_out), coverage_of_intervals(runs), *continued(runs)]
+    said = [remark for remark in said if remark]
     said = [before, *said] if named else said
     with whole(place / "scores.md") as file:
         file.write_text(markdown(table, options.reference, said), encoding="utf-8")

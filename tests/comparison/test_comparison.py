@@ -207,11 +207,13 @@ def test_baselines_stand_in_the_table_and_are_not_tested(tmp_path: Path) -> None
 def test_one_seed_has_no_interval_and_that_is_said(tmp_path: Path) -> None:
     table = table_of(make_sweep(tmp_path, EFFECTS, seeds=1))
     assert table[["low", "high", "difference_low", "p"]].isna().all(axis=None)
-    assert models(table)["difference"].notna().sum() == 4
+    compared = models(table)["difference"].notna()
+    assert compared.sum() == 4 and set(models(table)["verdict"][compared]) == {"not tested"}
     assert any(
         "There is one seed only: points without an interval, and no test" in remark
         for remark in remarks(table, "random", [])
     )
+    assert coverage_of_intervals(read_runs([tmp_path])[0]) == ""
 
 
 def test_a_score_that_some_runs_lack_keeps_its_note(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[st
         "n" (how many of these; 0 for features that are the same for all), "mean", "low", "high", "pairs" (seeds
         or folds that the reference has as well), "difference", "difference_low", "difference_high", "p",
         "p_holm", "verdict" ("better", "worse", "not told apart"; "not tested" for scores that cannot
-        be; "" for what is not compared, or has too few seeds), "steps" and "note". Intervals hold each
+        be, or have too few seeds; "" for what is not compared), "steps" and "note". Intervals hold each
         by itself, at 95 %.
 
     Raises
@@ -174,7 +174,8 @@ def compare(arms: Sequence[Arm], reference: str = REFERENCE, scores: Sequence[st
     table["p_holm"] = holm(table["p"])
     gain = table["difference"] * np.where(table["higher_is_better"], 1, -1)
     called = np.where(table["p_holm"] <= 1 - LEVEL, np.where(gain > 0, BETTER, WORSE), OPEN)
-    table["verdict"] = np.where(table["p_holm"].notna(), called, table["verdict"])
+    untested = np.where(table["difference"].notna(), UNTESTABLE, table["verdict"])
+    table["verdict"] = np.where(table["p_holm"].notna(), called, untested)
     table["unit"] = "fold" if (values["fold"] >= 0).any() else "seed"
     columns = ["score", "higher_is_better", "strategy", "representation", "reference", "unit"]
     columns += ["n", "mean", "low", "high"]

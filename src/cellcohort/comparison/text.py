@@ -153,9 +153,12 @@ def coverage_of_intervals(runs: Sequence[FinishedRun]) -> str:
     Returns
     -------
     str
+        Empty where the runs are too few for intervals.
     """
     folds = sorted({run.fold for run in runs if run.fold >= 0})
     seeds, splits = sorted({run.seed for run in runs}), sorted({run.split_seed for run in runs})
+    if len({run.pairing for run in runs}) < FEWEST:
+        return ""
     if folds:
         by = {" x ".join(names_of([run.options.get("split.by")])) for run in runs}
         return (
