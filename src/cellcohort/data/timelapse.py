@@ -15,7 +15,7 @@ from cellcohort.datasets.images.cell_index import read_cell_index, write_cell_in
 from cellcohort.datasets.images.collection import Experiment, read_collection
 from cellcohort.datasets.images.faulty_cells import FaultyCells
 from cellcohort.datasets.images.index import BlankFrames, Border, Channels, Index, images_of, make_index
-from cellcohort.datasets.images.intensity import Normalise, NormaliseBy, Statistics, scaling
+from cellcohort.datasets.images.intensity import Normalise, NormaliseBy, Statistics, check_options, scaling
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.datasets.images.positives import (
     Kin,
@@ -182,6 +182,7 @@ class PatchOptions:
         check_positive(self.positive, self.tau_hours, self.positive_columns)
         TauDraw(self.tau, self.tau_decay_hours)  # which refuses options before anything is read
         check_positive_channel(self.positive_channel, self.channels, self.positive)
+        check_options(self.normalise, self.normalise_by, self.statistics)
         options = (self.border, cache, self.blank_frames, self.faulty_cells, self.channels)
         return make_index(experiments, self._region, *options)
 

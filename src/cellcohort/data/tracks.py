@@ -16,7 +16,7 @@ from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import CellTable, numeric_values
 from cellcohort.datasets.copies import COPIES, with_copies
 from cellcohort.datasets.partners import PairRule, chosen
-from cellcohort.datasets.positives import Positive, Tau, TauDraw, anchor_cells
+from cellcohort.datasets.positives import Positive, Tau, TauDraw, anchor_cells, check_positive
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of
 from cellcohort.datasets.tables.merge_labels import MergeLabels
@@ -131,6 +131,7 @@ class Tracks(Windows):
         FileNotFoundError, ValueError
             As :meth:`dataset`, but for what concerns features.
         """
+        self._how()
         also = [*also, *(pairs.columns if pairs else ())]
         roles = Roles.of(self.columns)
         beside = {*also, *(self.merge_labels or ())} - roles.derived - set(roles.named)
@@ -141,7 +142,6 @@ class Tracks(Windows):
                 known, _ = self._features(roles, *self._read(roles, {*roles.columns(), *roles.features}))
                 if known.has(COPIES):
                     cells = cells.with_column(COPIES, known.values(COPIES).to_numpy())
-        TauDraw(self.tau, self.tau_decay_hours)  # which refuses options that training would refuse
         if rule := chosen(pairs):
             return LabelledCells(cells, roles.whole, rule)
         return anchor_cells(cells, self.tau_hours, self.positive, roles.whole)
@@ -166,9 +166,10 @@ class Tracks(Windows):
         UserWarning
             Rows are of no track, and left out; a file is not plain UTF-8 with commas and decimal points.
         """
-        from cellcohort.datasets.features.windows import TrackWindows  # here, since labels need no torch
+        from cellcohort.datasets.features.windows import TrackWindows, check_options  # here, since labels need no torch
 
-        roles, how = Roles.of(self.columns), TauDraw(self.tau, self.tau_decay_hours)
+        check_options(self.frames, self.tau_hours, self.positive, self.seed)
+        roles, how = Roles.of(self.columns), self._how()
         cells, values = self._features(roles, *self._read(roles))
         return TrackWindows(
             cells, values, roles.features, self.frames, self.tau_hours, self.positive, made(self.augment), self.seed,
@@ -214,6 +215,11 @@ class Tracks(Windows):
         words = table.attrs.get("words", {})
         values = feature_values(table.iloc[rows], roles.features, self.log1p, words)
         return with_copies(cells, values, "track"), values
+
+    def _how(self) -> TauDraw:
+        """Return how times are drawn; options that are no choice are refused, before anything is read."""
+        check_positive(self.tau_hours, self.positive)
+        return TauDraw(self.tau, self.tau_decay_hours)
 
     def _numbers(self, roles: Roles) -> list[str]:
         return [*roles.numbers, *(roles.columns("hours") if self.time_unit != "timestamps" else [])]

@@ -180,6 +180,33 @@ def test_coordinates_that_look_like_micrometers_are_told(tmp_path: Path) -> None
         load(path, tmp_path)
 
 
+def other_size(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(pixel_size_xy_um=frame["pixel_size_xy_um"].where(frame["experiment"] != "one", 0.7))
+
+
+def test_pixel_sizes_of_the_index_stand_where_the_plate_gives_none(
+    index: Path, changed: Callable[..., Path], tmp_path: Path
+) -> None:
+    for name in STORED:
+        write_plate(tmp_path / f"{name}.zarr", dict.fromkeys(("A/1/0", "B/2/0"), SHAPE), pixel_size=1.0)
+    bare = pd.read_parquet(index)
+    bare = bare[bare["channel_name"] == "Phase"].assign(store_path=str(tmp_path) + "/" + bare["experiment"] + ".zarr")
+    bare.to_parquet(tmp_path / "bare.parquet")
+    options: dict[str, Any] = {"index": tmp_path / "bare.parquet", **OPTIONS, "cache": tmp_path, "channels": "each"}
+    data = Timelapse(**options, pixel_size=1.3, augment=ImageViews()).dataset()
+    found = {field.experiment: field.pixel_size[1:] for field in data.chunks.fields}
+    assert found == {name: (PIXELS[name], PIXELS[name]) for name in ("one", "three")}
+    assert {*map(tuple, data._sizes.tolist())} == {(1, 31, 42), (1, 24, 32)}, "pixels of the plate for 12 x 16"
+    (one,) = [one for one in Timelapse(**options).cells().remarks if "size of a pixel" in one.problem]
+    assert "0.5 in one" in one.problem and "0.65 in three" in one.problem
+    with pytest.warns(UserWarning, match=r"pixel_size_xy_um of one .* 2 positions, such as A/1/0 with 0\.7 and 0\.5"):
+        load(changed(other_size), tmp_path)
+    wrong = bare.assign(pixel_size_xy_um=np.where(bare["t"] > 3, 0.3, 0.4))
+    wrong.to_parquet(tmp_path / "bare.parquet")
+    with pytest.raises(ValueError, match=r"position A/1/0 of one in .* has pixel_size_xy_um of 0\.[34].*; give it one"):
+        Timelapse(**options).cells()
+
+
 def test_a_position_may_lack_a_channel_in_which_it_has_no_cells(tmp_path: Path) -> None:
     both, positions = {"A/1/0": SHAPE, "B/2/0": SHAPE}, ["A/1/0", "B/2/0"]
     write_plate(tmp_path / "one.zarr", both)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from iohub.ngff import open_ome_zarr
 from numpy.testing import assert_array_equal
 
 from cellcohort.augment.image import ImageViews
@@ -19,7 +20,7 @@ from cellcohort.datasets.split import split
 from cellcohort.preview.contact_sheet import sheet
 from cellcohort.sampling import BatchSampler, ConditionBalanced, ExperimentAware
 from cellcohort.sources.timelapse import Patches as Source
-from plates import SHAPE, STORED, entry, pixels, three_plates, tracks_of
+from plates import SHAPE, STORED, entry, pixels, three_plates, tracks_of, write_collection, write_plate
 
 POSITIONS = ("A/1/0", "B/2/0")
 PATCH = (1, 12, 16)
@@ -182,6 +183,67 @@ def test_a_plate_that_is_listed_once_for_every_marker_has_each_track_once(collec
     assert (rows != later).all()
     training, validation = split(data)
     assert not set(training.cells._frame["track"]) & set(validation.cells._frame["track"])
+
+
+@pytest.fixture
+def listed_again(collection: Path, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    def call(change: Callable[[pd.DataFrame], pd.DataFrame]) -> list[dict[str, Any]]:
+        """Two entries of one plate, the second with tracks of its own, and the plate by another path."""
+        (tmp_path / "link.zarr").symlink_to(collection.parent / "three.zarr")
+        tracks = collection.parent / "three.parquet"
+        change(pd.read_parquet(tracks)).to_parquet(tmp_path / "own.parquet")
+        return [
+            entry("Phase", channels=["Phase"], plate=str(collection.parent / "three.zarr"), tracks=str(tracks)),
+            entry("GFP", channels=["GFP"], plate=str(tmp_path / "link.zarr"), tracks=str(tmp_path / "own.parquet")),
+        ]
+
+    return call
+
+
+def test_cells_of_a_plate_that_is_listed_again_with_a_copy_of_its_tracks_are_the_same(
+    listed_again: Callable[..., list[dict[str, Any]]], load: Callable[..., Patches]
+) -> None:
+    data = load(path=None, experiments=listed_again(lambda rows: rows[rows["t"] > 0].assign(area=1.0)))
+    frame = table(data)
+    for name in ("track", "lineage"):  # which no split cuts in two
+        assert (frame[frame["t"] > 0].groupby([name, "t"], observed=True)["experiment"].nunique() == 2).all()
+    assert set(frame["plate"]) == {"three"}
+
+
+def test_other_tracks_of_a_plate_that_is_listed_again_are_told_and_share_its_positions(
+    listed_again: Callable[..., list[dict[str, Any]]], load: Callable[..., Patches]
+) -> None:
+    entries = listed_again(lambda rows: rows.assign(y=rows["y"].to_numpy()[::-1]))
+    with pytest.warns(UserWarning, match=r"GFP and Phase are of the same plate with other tracks, in A/1/0, B/2/0: "):
+        data = load(path=None, experiments=entries)
+    frame = table(data)
+    assert frame.groupby("track")["experiment"].nunique().max() == 1
+    assert set(frame["position"].astype(str)) == {"Phase/A/1/0", "Phase/B/2/0"}
+
+
+def test_cells_of_a_position_without_a_channel_are_no_samples_in_it_and_counted(tmp_path: Path) -> None:
+    write_plate(tmp_path / "one.zarr", {"A/1/0": SHAPE, "B/2/0": SHAPE})
+    with open_ome_zarr(tmp_path / "one.zarr/B/2/0", mode="r+") as position:
+        position.rename_channel("Marker", "Empty")
+    tracks_of(POSITIONS).to_parquet(tmp_path / "one.parquet")
+    options: dict[str, Any] = {"patch": PATCH, "cache": tmp_path / "cache", "normalise": "none"}
+    path, n = write_collection(tmp_path, entry("one")), len(tracks_of(["B/2/0"]))
+    said = f"1 position of one without channel Marker: B/2/0. {n} cells there are no sample in it."
+    with pytest.warns(UserWarning, match=said):
+        source = Timelapse(path, channels="each", augment=ImageViews(), **options)
+        data = source.dataset().every_cell()
+    found = data.cells._frame.groupby(["fov", "channel"], observed=True).size()
+    assert found.to_dict() == {("A/1/0", "Phase"): n, ("A/1/0", "Marker"): n, ("B/2/0", "Phase"): n}
+    with pytest.warns(UserWarning, match=said):
+        assert said in [remark.problem for remark in source.cells().remarks]
+    with pytest.raises(
+        ValueError,
+        match=r"position B/2/0 of one .* no channel Marker; its channels are Phase, Empty.*data\.channels=each",
+    ):
+        load_timelapse(path, **options)
+    path = write_collection(tmp_path, entry("one", channels=["Phase", "Merker"]))
+    with pytest.raises(ValueError, match=r"position A/1/0 of one .* no channel Merker; its channels are Phase, Marker"):
+        load_timelapse(path, channels="each", **options)
 
 
 def test_axes_group_by_marker_and_stratify_by_condition_and_marker(load: Callable[..., Patches]) -> None:

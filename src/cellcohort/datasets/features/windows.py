@@ -104,7 +104,7 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
             positive = "view"
         if self.pair_rule is None or self.pair_rule.missing == "view":
             _check_views(positive, augment)
-        _check_options(frames, tau_hours, positive, seed)
+        check_options(frames, tau_hours, positive, seed)
         if features.shape != (len(cells), len(names)) or not len(names):
             raise ValueError(
                 f"features have shape {features.shape}; {len(cells)} cells and {len(names)} names need "
@@ -228,7 +228,8 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
         return np.ascontiguousarray(self._features.numpy()[recorded].transpose(0, 2, 1))
 
 
-def _check_options(frames: int, tau_hours: Sequence[float], positive: str, seed: int) -> None:
+def check_options(frames: int, tau_hours: Sequence[float], positive: str, seed: int) -> None:
+    """Raise ValueError where an option of windows is out of range, or no choice."""
     if frames < 1:
         raise ValueError(f"frames={frames} leaves no frame in a window; use 1 or more.")
     whole_number("seed", seed, 0)

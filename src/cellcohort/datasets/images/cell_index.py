@@ -40,6 +40,7 @@ MADE = ("cell_id", "global_track_id", "lineage_id", "source_channels", "tracks_p
 MEASURED = [name for name in SCHEMA if name.startswith(("norm_", "pixel_size_")) or name.endswith("_shape")]
 LEFT_OUT = (*MADE, *MEASURED)  # known and not needed: made of other columns, or measured of the images themselves
 KEY = ("position", "track_id", "t")
+SIZES = ("pixel_size_z_um", "pixel_size_xy_um")  # used where the plate gives none
 CLOSE = 1e-3  # hours that times of 32 bits may be off
 UNLIKE = 2.0  # how many times the minutes between frames real times may be apart, or be closer
 
@@ -86,7 +87,7 @@ def read_cell_index(path: str | Path) -> list[Experiment]:
             f"are left out: {listed(hidden)}. Rename them if they are something else.",
             stacklevel=2,
         )
-    some = {*NEEDED[:3], "channel", "well", "t", "hours", "interval_minutes"} & {*names}
+    some = {*NEEDED[:3], "channel", "well", "t", "hours", "interval_minutes", *SIZES} & {*names}
     rows = _frame(_table(path, {name: names[name] for name in sorted(some)}))
     if not len(rows):
         raise ValueError(f"{path} has no rows; a row per cell, time and channel is needed.")
@@ -123,7 +124,27 @@ def _experiment(path: Path, name: str, rows: pd.DataFrame, channels: Sequence[st
         hours="hours" if interval is None and "hours" in rows and rows["hours"].notna().any() else None,
         indexed=True,
         seen=seen,
+        pixel_sizes=_pixel_sizes(path, name, rows),
     )
+
+
+def _pixel_sizes(path: Path, name: str, rows: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """Return the size of a pixel along z, and along y and x, by position; 1 stands for a size that is not known."""
+    if SIZES[1] not in rows:
+        return {}
+    places = rows[[one for one in ("well", "fov", *SIZES) if one in rows]].drop_duplicates()
+    sizes = places.reindex(columns=[*SIZES]).set_axis(["z", "xy"], axis=1).apply(pd.to_numeric, errors="coerce")
+    sizes = sizes.where((sizes > 0) & (sizes != 1)).assign(position=_positions(places))
+    found = dict[str, tuple[float, float]]()
+    for position, of_one in sizes.groupby("position"):
+        if len(given := of_one["xy"].dropna().unique()) > 1:
+            raise ValueError(
+                f"position {position} of {name} in {path} has {SIZES[1]} of {listed(f'{size:g}' for size in given)}; "
+                "give it one."
+            )
+        z, xy = (float(f"{of_one[axis].max():.6g}") for axis in ("z", "xy"))  # rounded, since stored as 32 bits
+        found[str(position)] = z, xy
+    return found
 
 
 def _check_clock(path: Path, name: str, rows: pd.DataFrame) -> None:

@@ -66,6 +66,9 @@ class Experiment:
         Whether `tracks` is a cell index, whose rows of this experiment have the conditions and labels themselves.
     seen : dict of str to tuple of str
         By channel, the positions with cells in it, in a cell index; others may lack the channel.
+    pixel_sizes : dict of str to (float, float)
+        By position, the size of a pixel in micrometers, along z and along y and x, that a cell index gives; NaN where
+        it gives none.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Experiment:
     channel_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     indexed: bool = False
     seen: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    pixel_sizes: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def with_channel(self, channel: str) -> Experiment:
         """Return the same experiment with one of its channels, whose name and labels all cells then have."""

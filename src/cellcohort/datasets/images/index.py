@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -117,7 +117,8 @@ def make_index(
     if channels == "together":
         check_as_many_channels(experiments)
     with ThreadPoolExecutor() as pool:  # opening files is mostly waiting
-        of_each = list(pool.map(fields_of, experiments))
+        of_each = list(pool.map(lambda experiment: fields_of(experiment, channels == "each"), experiments))
+    listed_ones = list(zip(experiments, of_each, strict=True))
     if channels == "each":
         experiments, of_each = _one_channel_each(experiments, of_each)
     else:
@@ -129,7 +130,7 @@ def make_index(
     mother = np.full(int(frame["_line"].max()) + 1, -1, np.int32)
     mother[frame["_line"]] = frame["_mother"]
     bad, remarks = faulty_cells(frame, frame["_field"].to_numpy(), experiments, of_each, faulty)
-    remarks += region.remarks(fields)
+    remarks += [*region.remarks(fields), *_lacking_channels(frame, listed_ones)]
     frame = frame[~bad].reset_index(drop=True)
     place = frame[list(PLACE)].to_numpy(np.int32, copy=True)
     faults = find_blank_frames(fields, _used(place), cache)
@@ -164,12 +165,35 @@ def _one_channel_each(
     experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]
 ) -> tuple[list[Experiment], list[list[Field]]]:
     """Return every channel of every experiment as an experiment by itself, with its fields."""
-    parts = [
-        (one := experiment.with_channel(channel), [f.with_channel(number) for f in fields if one.uses(f.name)])
-        for experiment, fields in zip(experiments, of_each, strict=True)
-        for number, channel in enumerate(experiment.channels)
-    ]
+    parts = []
+    for experiment, fields in zip(experiments, of_each, strict=True):
+        for number, channel in enumerate(experiment.channels):
+            lacking = tuple(field.name for field in fields if field.channels[number] == ABSENT)
+            one = experiment.with_channel(channel)
+            one = replace(one, exclude=(*one.exclude, *lacking))
+            parts.append((one, [field.with_channel(number) for field in fields if one.uses(field.name)]))
     return [experiment for experiment, _ in parts], [fields for _, fields in parts]
+
+
+def _lacking_channels(frame: pd.DataFrame, of_each: Sequence[tuple[Experiment, Sequence[Field]]]) -> list[Remark]:
+    """Return and warn which channels of a collection some positions lack, with the number of cells there."""
+    remarks = []
+    for experiment, fields in of_each:
+        for number, channel in enumerate(experiment.channels):
+            names = [field.name for field in fields if field.channels[number] == ABSENT]
+            if not names or experiment.indexed:  # which has no row there
+                continue
+            here = frame[(frame["experiment"] == experiment.name) & frame["fov"].isin(names)]
+            n = len(here[["track", "t"]].drop_duplicates())
+            remarks.append(
+                Remark(
+                    f"{several(len(names), 'position')} of {experiment.name} without channel {channel}: "
+                    f"{listed(names)}. {several(n, 'cell')} there {'is' if n == 1 else 'are'} no sample in it.",
+                    "If they should have it, correct the names of their channels.",
+                )
+            )
+            warnings.warn(" ".join(remarks[-1][:2]), stacklevel=3)
+    return remarks
 
 
 def _check_alike(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +26,7 @@ from cellcohort.messages import listed, several
 from cellcohort.progress_bar import progress_bar
 
 CORNER = ("_z0", "_y0", "_x0")
+NEAR = 1.0  # pixels that one cell may be apart in two tables of its tracks
 SOURCES = (  # modules whose code decides what is in the table
     "index_table",
     "tracks",
@@ -50,14 +50,14 @@ def build_table(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Fi
     """
     parts, families, mothers, tracks = [], [], [], []
     first_field = first_track = 0
-    homes, plates = dict[Any, str](), _plate_names(experiments)
-    for experiment, fields, read in zip(experiments, of_each, _tables(experiments, of_each), strict=True):
+    tables, plates = _tables(experiments, of_each), _plate_names(experiments)
+    homes = _homes(experiments, tables)
+    for experiment, fields, read, (home, home_of_tracks) in zip(experiments, of_each, tables, homes, strict=True):
         rows = read.copy()
         found = descent(rows)
-        # the same cells may be listed again, in another channel: one track has one name
-        home = homes.setdefault((experiment.plate, repr(experiment.tracks)), experiment.name)
         positions = [f"{home}/{field.name}" for field in fields]
-        tracks += [f"{positions[i]}/{n}" for i, n in zip(found["_field"], found["track_id"], strict=True)]
+        names = [f"{home_of_tracks}/{field.name}" for field in fields]
+        tracks += [f"{names[i]}/{n}" for i, n in zip(found["_field"], found["track_id"], strict=True)]
         families.append(found["lineage"].to_numpy() + first_track)
         mothers.append(np.where(found["mother"] < 0, -1, found["mother"] + first_track))
         of = np.repeat(np.arange(len(found)), found["n"])
@@ -82,10 +82,10 @@ def build_table(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Fi
         first_field, first_track = first_field + len(fields), first_track + len(found)
     rows = pd.concat(parts, ignore_index=True)
     of, family = rows["_line"].to_numpy(), np.concatenate(families)
-    names, code = np.unique(np.array(tracks, object), return_inverse=True)
+    all_tracks, code = np.unique(np.array(tracks, object), return_inverse=True)
     for name, codes in (("track", code[of]), ("lineage", code[family[of]])):
         kept, codes = np.unique(codes, return_inverse=True)
-        rows[name] = pd.Categorical.from_codes(codes, pd.Index(names[kept]))
+        rows[name] = pd.Categorical.from_codes(codes, pd.Index(all_tracks[kept]))
     texts = {"experiment", "condition", "well", "fov", "position", "plate"}
     if any(experiment.indexed for experiment in experiments):  # whose labels stand in every row
         texts |= {*rows.select_dtypes(["object", "string"]).columns}
@@ -126,9 +126,48 @@ def _tables(experiments: Sequence[Experiment], of_each: Sequence[Sequence[Field]
 
 def _plate_names(experiments: Sequence[Experiment]) -> dict[Path, str]:
     """Name every plate by its folder, or by its path where folders of one name are several plates."""
-    plates = {experiment.plate for experiment in experiments}
-    names = [plate.stem for plate in plates]
-    return {plate: plate.stem if names.count(plate.stem) == 1 else str(plate) for plate in plates}
+    plates = {experiment.plate.resolve(): experiment.plate for experiment in reversed(experiments)}
+    names = [plate.stem for plate in plates.values()]
+    called = {real: one.stem if names.count(one.stem) == 1 else str(one) for real, one in plates.items()}
+    return {experiment.plate: called[experiment.plate.resolve()] for experiment in experiments}
+
+
+def _homes(experiments: Sequence[Experiment], tables: Sequence[pd.DataFrame]) -> list[tuple[str, str]]:
+    """Return the names that the positions and the tracks of each experiment begin with: those of an earlier one of it.
+
+    One plate may be listed again, for another channel: a position has one name, and so has a track that both list.
+    """
+    plates, homes = [experiment.plate.resolve() for experiment in experiments], list[tuple[str, str]]()
+    for number, experiment in enumerate(experiments):
+        before = [i for i in range(number) if plates[i] == plates[number]]
+        same = next((i for i in before if _same_cells(experiments, tables, i, number)), None)
+        homes.append(
+            (
+                homes[before[0]][0] if before else experiment.name,
+                experiment.name if same is None else homes[same][1],
+            )
+        )
+        if not before or same is not None:
+            continue
+        earlier = pd.concat([tables[i]["position"] for i in before]).unique()
+        if others := sorted({*tables[number]["position"].unique()} & {*earlier}):
+            warnings.warn(
+                f"{experiment.name} and {experiments[before[0]].name} are of the same plate with other tracks, in "
+                f"{listed(others)}: a cell of one may be a cell of the other, and then be on both sides of a "
+                "split. Hold out whole positions: split.by=position.",
+                stacklevel=3,
+            )
+    return homes
+
+
+def _same_cells(experiments: Sequence[Experiment], tables: Sequence[pd.DataFrame], one: int, other: int) -> bool:
+    """Whether two experiments of a plate have one file of tracks, or most tracks that both name at one place."""
+    if repr(experiments[one].tracks) == repr(experiments[other].tracks):
+        return True
+    key = ["position", "track_id", "t"]
+    both = tables[one][[*key, "y", "x"]].merge(tables[other][[*key, "y", "x"]], on=key, suffixes=("", "_other"))
+    near = ((both["y"] - both["y_other"]).abs() < NEAR) & ((both["x"] - both["x_other"]).abs() < NEAR)
+    return bool(near.mean() > 0.5)
 
 
 def _hours(rows: pd.DataFrame, track: np.ndarray, experiment: Experiment, fields: Sequence[Field]) -> np.ndarray:

@@ -75,7 +75,7 @@ def scaling(
     ValueError
         An option is no choice, pixels are not finite, or statistics that are to be stored are not there.
     """
-    _check_options(normalise, normalise_by, statistics)
+    check_options(normalise, normalise_by, statistics)
     fields = index.fields
     frames = max(field.shape[0] for field in fields) if normalise == "frame" else 1
     scale = np.zeros((2, len(fields), frames, len(fields[0].channels)))
@@ -103,7 +103,8 @@ def scaling(
     return scale.astype(np.float32)
 
 
-def _check_options(normalise: str, normalise_by: str, statistics: str) -> None:
+def check_options(normalise: str, normalise_by: str, statistics: str) -> None:
+    """Raise ValueError where an option is no choice, or would be ignored."""
     for name, value, choices in (
         ("normalise", normalise, get_args(Normalise)),
         ("normalise_by", normalise_by, get_args(NormaliseBy)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
@@ -15,6 +16,7 @@ from cellcohort.messages import listed, several
 
 AXES = "tczyx"
 ABSENT = -1  # number of a channel that a position lacks
+ALIKE = 1.02  # pixel sizes up to this many times another are taken for the same
 MICROMETERS = {
     **dict.fromkeys(("micrometer", "micrometre", "micron", "um", "µm", "μm"), 1.0),
     **dict.fromkeys(("nanometer", "nanometre", "nm"), 1e-3),
@@ -45,14 +47,15 @@ class Field:
     in_columns : bool
         Whether the numbers of a chunk are stored with the first axis running fastest.
     channels : tuple of int
-        The channels that make an input, in its order; :data:`ABSENT` for one in which a cell index has no cell here.
+        The channels that make an input, in its order; :data:`ABSENT` for one that the position lacks, or in which a
+        cell index has no cell here.
     channel_names : tuple of str
     fills : bool
         Whether the store leaves out chunks that hold nothing but the fill value: ``write_empty_chunks: false``
         among the attributes of the array. Otherwise a missing chunk is damage.
     pixel_size, origin : tuple of float
-        Along z, y and x, in micrometers: the size of a pixel, NaN where the plate gives none, and the place of the
-        centre of the first pixel.
+        Along z, y and x, in micrometers: the size of a pixel, that of a cell index where the plate gives none, else
+        NaN; and the place of the centre of the first pixel.
     levels : tuple of float
         How many times smaller than the images each further level of their pyramid is.
     stamp : str
@@ -86,12 +89,14 @@ class Field:
         return replace(self, channels=(self.channels[channel],), channel_names=(self.channel_names[channel],))
 
 
-def fields_of(experiment: Experiment) -> list[Field]:
+def fields_of(experiment: Experiment, may_lack: bool = False) -> list[Field]:
     """Return the fields of an experiment that the collection uses.
 
     Parameters
     ----------
     experiment : Experiment
+    may_lack : bool
+        Whether positions may lack some of the channels, if others have them.
 
     Returns
     -------
@@ -126,7 +131,31 @@ def fields_of(experiment: Experiment) -> list[Field]:
             f"{several(len(bare), 'position')} of {experiment.name} in wells without a condition: {listed(bare)}. "
             "Name the wells in `conditions`, these positions in `exclude`, or those to use in `include`."
         )
-    return [_field(experiment, name, position) for name, position in sorted(used.items())]
+    fields = [_field(experiment, name, position, may_lack) for name, position in sorted(used.items())]
+    nowhere = tuple(
+        channel
+        for number, channel in enumerate(experiment.channels)
+        if all(field.channels[number] == ABSENT for field in fields)
+    )
+    if nowhere:  # which the first position then refuses
+        _field(replace(experiment, channels=nowhere), *min(used.items()), may_lack)
+    _warn_of_sizes(experiment, fields)
+    return fields
+
+
+def _warn_of_sizes(experiment: Experiment, fields: Sequence[Field]) -> None:
+    """Warn where a cell index gives other pixel sizes than the plate, whose own are used."""
+    given = [(field, experiment.pixel_sizes.get(field.name, (nan, nan))[1]) for field in fields]
+    unlike = [(field, size) for field, size in given if 0 < field.pixel_size[1] * ALIKE < size]
+    unlike += [(field, size) for field, size in given if field.pixel_size[1] > size * ALIKE]
+    if unlike:
+        field, size = unlike[0]
+        warnings.warn(
+            f"pixel_size_xy_um of {experiment.name} in the cell index is not what its plate says in "
+            f"{several(len(unlike), 'position')}, such as {field.name} with {size:g} and {field.pixel_size[1]:g} "
+            "micrometers; those of the plate are used.",
+            stacklevel=3,
+        )
 
 
 def stamp(file: Path) -> str:
@@ -196,7 +225,7 @@ def _group(plate: zarr.Group, name: str) -> zarr.Group | None:
     return group if isinstance(group, zarr.Group) else None
 
 
-def _field(experiment: Experiment, name: str, position: zarr.Group) -> Field:
+def _field(experiment: Experiment, name: str, position: zarr.Group, may_lack: bool) -> Field:
     where = f"position {name} of {experiment.name} ({experiment.plate})"
     metadata = _metadata(position)
     try:
@@ -218,6 +247,8 @@ def _field(experiment: Experiment, name: str, position: zarr.Group) -> Field:
     size = dict(zip(axes, array.shape, strict=True))
     chunk = dict(zip(axes, array.chunks, strict=True))
     steps, origins = _transformed(image, 0, axes)
+    in_index = experiment.pixel_sizes.get(name, (nan, nan))
+    steps = {**dict(zip("zyx", (*in_index, in_index[1]), strict=True)), **steps}
     return Field(
         experiment=experiment.name,
         condition=str(experiment.condition_of(name.rpartition("/")[0])),
@@ -229,7 +260,7 @@ def _field(experiment: Experiment, name: str, position: zarr.Group) -> Field:
         chunks=tuple(chunk.get(axis, 1) for axis in AXES),
         dtype=array.dtype.str,
         in_columns=getattr(array.metadata, "order", "C") == "F",
-        channels=_channels(experiment, name, metadata, size.get("c", 1), where),
+        channels=_channels(experiment, name, metadata, size.get("c", 1), where, may_lack),
         channel_names=experiment.channels,
         fills=array.attrs.get("write_empty_chunks") is False and array.fill_value is not None,
         pixel_size=tuple(steps.get(axis, nan) for axis in "zyx"),
@@ -246,18 +277,21 @@ def _usable(axes: Sequence[str]) -> bool:
 
 
 def _channels(
-    experiment: Experiment, position: str, metadata: Mapping[str, Any], n: int, where: str
+    experiment: Experiment, position: str, metadata: Mapping[str, Any], n: int, where: str, may_lack: bool
 ) -> tuple[int, ...]:
     """Return the number of each channel of the collection; without names in the metadata, names are the numbers."""
     listed_ones = (metadata.get("omero") or {}).get("channels") or []
     labels = [str(channel.get("label", i)) for i, channel in enumerate(listed_ones[:n])]
     names = labels + [str(i) for i in range(len(labels), n)]
     needed = [channel for channel in experiment.channels if position in experiment.seen.get(channel, (position,))]
-    if unknown := [channel for channel in needed if channel not in names]:
+    unknown = [channel for channel in needed if channel not in names]
+    if unknown and (not may_lack or experiment.indexed or len(unknown) == len(experiment.channels)):
+        each = "" if may_lack else ", or make each channel a sample of its own by data.channels=each"
         unnamed = "" if labels else " (numbers, since the plate has no `omero` metadata, which would name them)"
         raise ValueError(
             f"{where} has no channel {listed(unknown)}; its channels are {', '.join(names)}{unnamed}. Correct the "
-            "name, or list such positions in an entry of their own, by `include`, with the channels that they have."
+            "name, or list such positions in an entry of their own, by `include`, with the channels that they have"
+            f"{each}."
         )
     if twice := [channel for channel in experiment.channels if names.count(channel) > 1]:
         raise ValueError(

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
-from cellcohort.datasets.images.plates import Field
+from cellcohort.datasets.images.plates import ALIKE, Field
 from cellcohort.datasets.protocol import Remark
 from cellcohort.messages import listed
 
 Slab = Literal["centre", "random", "focus", "max"]
-ALIKE = 1.02  # pixel sizes up to this many times another are taken for the same
 
 
 @dataclass(frozen=True)
