@@ -107,3 +107,28 @@ def test_options_that_mean_nothing_are_refused_before_anything_is_read(options: 
     ):
         with pytest.raises(ValueError, match=said):
             source.dataset()
+
+
+ENTRY = {"name": "a", "tracks": "a.csv", "conditions": {"b": ["A/1"]}, "channels": ["c"]}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (Tracks("no.csv", positive="lineage"), "positive='lineage' is not a choice"),  # type: ignore[arg-type]
+        (Tracks("no.csv", tau_hours=(2.0, 1.0)), r"tau_hours=\[2.0, 1.0\] must be two times"),
+        (Tracks("no.csv", tau="normal"), "tau='normal' is not a choice"),  # type: ignore[arg-type]
+        (Timelapse("no.zarr", [ENTRY], normalise="well"), "normalise='well' is not a choice"),  # type: ignore[arg-type]
+        (Timelapse("no.zarr", [ENTRY], normalise="none", normalise_by="median"), "normalise='none' leaves pixels"),
+        (Timelapse("no.zarr", [ENTRY], positive="columns"), "list columns with positive='columns'"),
+    ],
+)
+def test_options_are_refused_before_labels_are_read_too(source: Tracks | Timelapse, said: str) -> None:
+    for read in (source.cells, source.dataset):
+        with pytest.raises(ValueError, match=said):
+            read()
+
+
+def test_windows_of_no_frame_are_refused_before_the_table_is_read() -> None:
+    with pytest.raises(ValueError, match="frames=0 leaves no frame in a window"):
+        Tracks("no.csv", frames=0).dataset()
