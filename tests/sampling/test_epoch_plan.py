@@ -157,20 +157,48 @@ def test_batches_are_the_same_in_any_order(experiment: ExperimentAware, ratio: d
     assert spec.before.tolist() == taken[spec.stratum].tolist(), "counted by a jump, and batch by batch"
 
 
-def test_a_jump_counts_whole_periods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = CellTable.from_frame(table({(f"e{e}", f"c{c}"): 300 for e in range(3) for c in range(4)}))
-    plan = sampler(cells, {"e": ExperimentAware(), "c": ConditionBalanced()}, 18)._picker.plan.batches
-    first, n, rounded = 37, 10**6, [0]  # each of 4 conditions has the 2 spare places once in 2 batches
+def counted(plan: Any, first: int, last: int, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, int]:
+    """Cells of each stratum that a jump from one batch to another counts, and how many batches it rounds for that."""
+    rounded = [0]
 
-    def counted(*arguments: Any) -> Any:
+    def count(*arguments: Any) -> Any:
         rounded[0] += 1
         return round_batch(*arguments)
 
-    monkeypatch.setattr(epoch_plan, "round_batch", counted)
-    taken, begin, end = np.zeros(12, np.int64), plan._begin(first), plan._begin(first + n)
-    epoch_plan.count_cells.py_func(plan.targets, plan.leaks, begin, end, taken, 18, plan.key)
-    assert taken.sum() == 18 * n and np.abs(taken - 18 * (end - begin).repeat(4) / 4).max() <= 1
-    assert rounded[0] <= 2 * 3, "one batch before and one after the whole periods of each group"
+    monkeypatch.setattr(epoch_plan, "round_batch", count)
+    taken, begin, end = np.zeros(plan.targets.first[-1], np.int64), plan._begin(first), plan._begin(last)
+    epoch_plan.count_cells.py_func(plan.targets, plan.leaks, begin, end, taken, plan.places, plan.key)
+    return taken, rounded[0]
+
+
+def test_a_jump_counts_whole_periods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = CellTable.from_frame(table({(f"e{e}", f"c{c}"): 300 for e in range(3) for c in range(4)}))
+    plan = sampler(cells, {"e": ExperimentAware(), "c": ConditionBalanced()}, 18)._picker.plan.batches
+    first, n = 37, 10**6  # each of 4 conditions has the 2 spare places once in 2 batches
+    taken, rounded = counted(plan, first, first + n, monkeypatch)
+    of_group = plan._begin(first + n) - plan._begin(first)
+    assert taken.sum() == 18 * n and np.abs(taken - 18 * of_group.repeat(4) / 4).max() <= 1
+    assert rounded <= 2 * 3, "one batch before and one after the whole periods of each group"
+
+
+@pytest.mark.parametrize("weights", [None, {"e0": 1.0, "e1": 2.5, "e2": 0.1}])
+@pytest.mark.parametrize("ratio", [None, {"c0": 1.0, "c1": 0.3, "c2": 2.0, "c3": 0.02}])
+def test_a_jump_sums_up_unequal_targets_at_once(
+    weights: dict[str, float] | None, ratio: dict[str, float] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {(f"e{e}", f"c{c}"): 3 + 40 * c + e for e in range(3) for c in range(4)}  # the 3 cells of c0 are too few
+    axes = {"e": ExperimentAware(0.0, weights), "c": ConditionBalanced(ratio)}
+    plan = sampler(CellTable.from_frame(table(sizes)), axes, 18)._picker.plan.batches
+    for first, last in ((0, 100), (41, 700), (700, 3000)):
+        each = [plan.spec(0, number) for number in range(first, last)]
+        stepped = np.zeros(12, np.int64)
+        for spec in each:
+            stepped[spec.stratum] += spec.n_cells
+        assert counted(plan, first, last, monkeypatch)[0].tolist() == stepped.tolist()
+    taken, rounded = counted(plan, 5, 10**5, monkeypatch)
+    of_group = plan._begin(10**5) - plan._begin(5)
+    np.testing.assert_allclose(taken, plan.targets.cells() * of_group.repeat(4), atol=3)
+    assert rounded == 0
 
 
 @st.composite

@@ -12,14 +12,21 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.planning.leaks import Leaks, add_leaks
-from cellcohort.sampling.planning.primary_groups import Groups, focal_times, occurrences_before, primary_groups
-from cellcohort.sampling.planning.rounding import offset_of, period_of, round_group
+from cellcohort.sampling.planning.primary_groups import (
+    Groups,
+    floor_sum,
+    focal_times,
+    occurrences_before,
+    primary_groups,
+)
+from cellcohort.sampling.planning.rounding import STEP, offset_of, period_of, round_group
 from cellcohort.sampling.planning.strata import Strata
-from cellcohort.sampling.planning.targets import Targets
+from cellcohort.sampling.planning.targets import PARTS, Targets
 from cellcohort.sampling.rng import Whole, key_of, mix
 
 CELLS_PLANNED = 2**14  # of the batches that are planned together, a stretch of the sequence
 STRETCHES_KEPT = 4
+SUMMED = 2**26  # batches whose cells are summed up at once, so that no sum exceeds 64 bits
 _U = np.uint64
 
 
@@ -198,8 +205,13 @@ def count_cells(
     """Add to `taken` what batches ``begin[g]`` to ``end[g] - 1`` of every group take from each stratum."""
     stratum, n_cells = np.empty(places, np.int32), np.empty(places, np.int32)
     for g in range(len(begin)):
-        period = period_of(targets, g) if leaks.cells[g] == 0 else 0
         nth, first, last = begin[g], targets.first[g], targets.first[g + 1]
+        period = period_of(targets, g) if leaks.cells[g] == 0 else 0
+        unequal = leaks.cells[g] == 0 and not targets.equal[g]
+        while unequal and end[g] - nth > last - first:  # elsewhere the batches are fewer than the sums
+            n = min(end[g] - nth, SUMMED)
+            sum_batches(targets.upto[first:last], nth, n, taken[first:last])
+            nth += n
         while nth < end[g]:
             if period > 0 and nth % period == 0 and nth + period <= end[g]:
                 periods = (end[g] - nth) // period  # in which the group's strata give equally many cells
@@ -210,6 +222,20 @@ def count_cells(
             for j in range(round_batch(targets, leaks, g, nth, key, stratum, n_cells)):
                 taken[stratum[j]] += n_cells[j]
             nth += 1
+
+
+@njit(cache=True, nogil=True)
+def sum_batches(upto: np.ndarray, first: Whole, n: Whole, taken: np.ndarray) -> None:
+    """Add to `taken` what `n` batches of a group, from its number `first` on, take from its strata by unequal targets.
+
+    With offset `o`, ``(upto[s] + o) // PARTS`` points of a batch lie on the targets of the strata up to `s`.
+    """
+    offset, before = offset_of(first), np.int64(0)
+    moved = floor_sum(n, PARTS, STEP, offset)
+    for s in range(len(upto)):
+        points = floor_sum(n, PARTS, STEP, offset + upto[s]) - moved
+        taken[s] += points - before
+        before = points
 
 
 @njit(cache=True, nogil=True)

@@ -16,7 +16,15 @@ from numba import njit
 
 from cellcohort.sampling.planning.rounding import Rounded, offset_of
 from cellcohort.sampling.planning.strata import Strata, stable_order
-from cellcohort.sampling.planning.targets import Targets, build_targets, own_targets, ratios_of, running_sums, split
+from cellcohort.sampling.planning.targets import (
+    PARTS,
+    Targets,
+    build_targets,
+    own_targets,
+    ratios_of,
+    running_sums,
+    split,
+)
 from cellcohort.sampling.rng import Whole
 
 PLASTIC = 0.7548776662466927  # multiples of it fill the unit interval evenly, and keep no step with those of GOLDEN
@@ -247,7 +255,9 @@ def add_leaks(
                 label = donors.label[first + rounded.stratum[i]]
                 filled += donate(donors, outside, label, leaked[i], occurrence, stratum[filled:], n_cells[filled:])
         return filled
-    begin = rounded.total + 1 - offset_of(occurrence) - targets.own[group]  # the first point on the line of leaks
+    begin = (
+        rounded.total + 1 - offset_of(occurrence) / PARTS - targets.own[group]
+    )  # the first point on the line of leaks
     n_leak, j, at = places - rounded.total, 0, 0
     while j < n_leak:
         label, same = _label_at(leaks, group, begin + j), 1

@@ -25,7 +25,7 @@ from cellcohort.sampling.planning.leaks import PLASTIC, Donors, cells_outside, d
 from cellcohort.sampling.planning.primary_groups import RUN, STEP, WHOLE
 from cellcohort.sampling.planning.rounding import offset_of, on_average, round_group
 from cellcohort.sampling.planning.strata import Strata
-from cellcohort.sampling.planning.targets import Targets, build_targets, fill
+from cellcohort.sampling.planning.targets import PARTS, Targets, build_targets, fill
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
 
 _U = np.uint64
@@ -314,7 +314,7 @@ def _round_blocks(
         part = targets.own[group] - np.floor(targets.own[group] + 1e-9)  # rounds down below 1 - part
         u = min(max((turn * PLASTIC + b / k) % 1.0, 1e-6), 1 - 1e-6)
         theta = u if part < 1e-9 else u * (1 - part) if size < targets.own[group] else 1 - part + u * part
-        rounded = round_group(targets, group, turn * k + b, theta, size, mix(key, _U(group)))
+        rounded = round_group(targets, group, turn * k + b, (np.int64(theta * PARTS) - 1) | 1, size, mix(key, _U(group)))
         for i in range(len(rounded.stratum)):
             stratum[filled], n_cells[filled] = targets.first[group] + rounded.stratum[i], rounded.cells[i]
             filled += rounded.cells[i] > 0

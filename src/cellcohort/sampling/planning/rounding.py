@@ -13,10 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.planning.targets import Targets
+from cellcohort.sampling.planning.targets import PARTS, Targets
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
 
 GOLDEN = (math.sqrt(5) - 1) / 2  # multiples of it fill the unit interval most evenly
+OFFSET = (
+    PARTS // 4 - 1
+)  # of the points of a group's first batch: odd, as all are, so that none lies at an end of a target
+STEP = 2 * (round(GOLDEN * PARTS / 2) | 1)
 _U = np.uint64
 
 
@@ -29,9 +33,9 @@ class Rounded(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def offset_of(occurrence: Whole) -> float:
-    """How far the points of a group's n-th batch have moved on, above 0 and below 1."""
-    return min(max((0.25 + occurrence * GOLDEN) % 1.0, 1e-9), 1 - 1e-9)
+def offset_of(occurrence: Whole) -> Whole:
+    """How far the points of a group's n-th batch have moved on, in `PARTS` of the distance of two."""
+    return (OFFSET + occurrence * STEP) % PARTS
 
 
 @njit(cache=True, nogil=True)
@@ -44,18 +48,19 @@ def on_average(cells: float, number: Whole) -> Whole:
 
 @njit(cache=True, nogil=True)
 def round_group(
-    targets: Targets, group: Whole, occurrence: Whole, offset: float, places: Whole, key: np.uint64
+    targets: Targets, group: Whole, occurrence: Whole, offset: Whole, places: Whole, key: np.uint64
 ) -> Rounded:
     """Round the targets of a group for its n-th batch, to at most `places` cells."""
     n = targets.first[group + 1] - targets.first[group]
     bits, period = bits_of(n), period_of(targets, group)
     if period > 0:
         return _round_equal(n, np.int64(np.rint(targets.own[group])), occurrence, period, key)
-    upto, own = targets.upto[targets.first[group] : targets.first[group + 1]], targets.own[group]
+    upto = targets.upto[targets.first[group] : targets.first[group + 1]]
+    own = upto[-1] if len(upto) > 0 else np.int64(np.rint(targets.own[group] * PARTS))
     stratum, cells = np.empty(min(n, places), np.int64), np.zeros(min(n, places), np.int64)
     at = filled = total = 0
-    while total < places and total + 1 - offset < own:
-        point = total + 1 - offset
+    while total < places and (total + 1) * PARTS - offset < own:
+        point = (total + 1) * PARTS - offset
         if len(upto) == 0:
             at = min(n - 1, np.int64(point / (own / n)))
         elif point >= upto[at]:

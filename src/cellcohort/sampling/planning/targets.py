@@ -9,6 +9,8 @@ from numba import njit
 
 from cellcohort.sampling.planning.strata import Strata
 
+PARTS = 2**36  # of a cell, in which targets are added up: in whole numbers, so that sums over batches are exact
+
 
 class Targets(NamedTuple):
     """What the batches of each primary group hold of its strata on average.
@@ -19,8 +21,9 @@ class Targets(NamedTuple):
         Cells of a batch.
     first : numpy.ndarray of int64, shape (n_groups + 1,)
         Group `g` has the strata ``first[g]:first[g + 1]``.
-    upto : numpy.ndarray of float, shape (n_strata,)
-        Running sum of the targets over the strata of a group, in cells. Empty where all groups are `equal`.
+    upto : numpy.ndarray of int64, shape (n_strata,)
+        Running sum of the targets over the strata of a group, in an even number of `PARTS` of a cell. Empty where all
+        groups are `equal`.
     own : numpy.ndarray of float, shape (n_groups,)
         Sum of the targets of a group: all cells of a batch, or those that do not leak in (see `Leaks`).
     equal : numpy.ndarray of bool, shape (n_groups,)
@@ -36,8 +39,12 @@ class Targets(NamedTuple):
     @classmethod
     def of(cls, first: np.ndarray, target: np.ndarray, own: np.ndarray, equal: np.ndarray, places: float) -> Targets:
         """Sum up the target of each stratum, float of shape (n_strata,)."""
-        all_equal = equal[np.diff(first) > 0].all()
-        return cls(float(places), first, np.empty(0) if all_equal else running_sums(target, first), own, equal)
+        there, upto = np.diff(first) > 0, np.empty(0, np.int64)
+        if not equal[there].all():
+            sums = running_sums(target, first)
+            sums[first[1:][there] - 1] = own[there]
+            upto = 2 * np.rint(sums * (PARTS // 2)).astype(np.int64)
+        return cls(float(places), first, upto, own, equal)
 
     @property
     def nbytes(self) -> int:
@@ -49,10 +56,10 @@ class Targets(NamedTuple):
         per_group = np.diff(self.first)
         if not len(self.upto):
             return np.repeat(self.own / np.maximum(per_group, 1), per_group)
-        cells = np.diff(self.upto, prepend=0.0)
+        cells = np.diff(self.upto, prepend=0)
         begins = self.first[:-1][per_group > 0]
         cells[begins] = self.upto[begins]
-        return cells
+        return cells / PARTS
 
 
 def build_targets(strata: Strata, ratios: list[np.ndarray], places: float, n_groups: int) -> Targets:
