@@ -297,7 +297,7 @@ def round_set(plan: Plan, primary: list[int], turn: int) -> list[tuple[int, int]
     )
     if whole:
         theta = min(max((0.25 + turn * ((math.sqrt(5) - 1) / 2)) % 1.0, 1e-9), 1 - 1e-9)
-        equal = bool(plan.batches._shares.labels.equal[0])
+        equal = bool(plan.batches._blocks.labels.equal[0])
         of_label = own_cells(list(weight * places), places, places, (turn, theta), equal, key)
         upto, dealt = 0, 0
         for each, n in enumerate(of_label):
@@ -378,7 +378,7 @@ def leak_line(plan: Plan, group: int) -> list[tuple[int, float]]:
 
 
 def plan_ratios(plan: Plan) -> list[np.ndarray]:
-    return [asked.share for asked in plan._asked.values()]
+    return [asked.share for asked in plan._shares.values()]
 
 
 def label_at(line: list[tuple[int, float]], place: float) -> int:

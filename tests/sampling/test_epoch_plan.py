@@ -22,8 +22,7 @@ from cellcohort.sampling import (
     TemporallyEnriched,
 )
 from cellcohort.sampling.planning import epoch_plan
-from cellcohort.sampling.planning.epoch_plan import round_batch
-from cellcohort.sampling.planning.primary_groups import (
+from cellcohort.sampling.planning.epoch_plan import (
     RUN,
     STEP,
     WHOLE,
@@ -31,9 +30,10 @@ from cellcohort.sampling.planning.primary_groups import (
     floor_sum,
     occurrences_before,
     primary_groups,
+    round_batch,
 )
 from cellcohort.sampling.planning.primary_sets import _whole_lengths, primary_sets
-from cellcohort.sampling.planning.targets import fill
+from cellcohort.sampling.planning.quotas import fill
 from cellcohort.sampling.rng import key_of
 from tables import cases, table
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
@@ -16,7 +15,7 @@ from cellcohort.messages import several, whole_number
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch import Asked, Batch
 from cellcohort.sampling.drawing.row_picker import RowPicker
-from cellcohort.sampling.passes import Passes
+from cellcohort.sampling.passes import Passes, naming_validation
 from cellcohort.sampling.planning.covering import covering
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.shortfalls import ShortfallWarning, grouped, rare_strata
@@ -147,7 +146,7 @@ class BatchSampler(Passes):
         whole_number("world_size", world_size, 1)
         if fixed:  # few cells are held out of few
             self.batch_size = min(self.batch_size, max(len(cells) // world_size, 1))
-        with told_as_validation(fixed, len(cells)):
+        with naming_validation(fixed, len(cells)):
             self._picker = self._make_picker(world_size)
             self._take_place(rank, world_size)
         self.warnings = self._shortfalls()
@@ -329,19 +328,3 @@ class BatchSampler(Passes):
     def _number(self, step: int) -> int:
         """Return the place of this rank's batch in the sequence that all ranks share."""
         return step if self.scope == "global" else step * self.world_size + self.rank
-
-
-@contextmanager
-def told_as_validation(fixed: bool, n_cells: int) -> Iterator[None]:
-    """Let an error of fixed batches, which are those of validation, name these, their cells and their options."""
-    try:
-        yield
-    except ValueError as error:
-        if fixed:
-            said = str(error).replace("batch_sampler.", "validation_sampler.")
-            error.args = (
-                f"validation batches, drawn from {several(n_cells, 'held-out cell')}: {said} Change options "
-                "of validation_sampler, which training does not use, or hold out more cells (split.fraction, "
-                "split.held_out).",
-            )
-        raise

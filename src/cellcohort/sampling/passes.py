@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from cellcohort.messages import several, whole_number
 
@@ -111,3 +112,19 @@ class Passes:
             )
         self.epoch, self._first, self._fresh = whole_number("epoch", state["epoch"], 0), step, True
         self._reached = None
+
+
+@contextmanager
+def naming_validation(fixed: bool, n_cells: int) -> Iterator[None]:
+    """Let an error of fixed batches, which are those of validation, name these, their cells and their options."""
+    try:
+        yield
+    except ValueError as error:
+        if fixed:
+            message = str(error).replace("batch_sampler.", "validation_sampler.")
+            error.args = (
+                f"validation batches, drawn from {several(n_cells, 'held-out cell')}: {message} Change options "
+                "of validation_sampler, which training does not use, or hold out more cells (split.fraction, "
+                "split.held_out).",
+            )
+        raise

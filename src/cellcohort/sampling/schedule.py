@@ -14,7 +14,8 @@ from cellcohort.messages import listed, meant, whole_number
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.drawing.row_picker import RowPicker
-from cellcohort.sampling.planning.plan import Plan, refuse_axes
+from cellcohort.sampling.planning.plan import Plan, by_kind, shares_and_cells
+from cellcohort.sampling.planning.primary_sets import check_blocks
 
 _KEPT = 2  # settings whose index is kept: that of the epoch in use, and that of the one loaded ahead
 
@@ -143,6 +144,28 @@ class ScheduledPicker:
             picker = self._make(epoch)
             self._kept = (*self._kept[1 - _KEPT :], (setting, picker))
         return picker
+
+
+def refuse_axes(cells: CellTable, axes: Mapping[str, Axis], places: int) -> None:
+    """Refuse axes that a `Plan` of them would, without the time and the memory of one.
+
+    Parameters
+    ----------
+    cells : CellTable
+    axes : dict of str to Axis
+    places : int
+        Cells per batch.
+
+    Raises
+    ------
+    ValueError
+        The axes do not go together or do not fit the table, or no batch can be filled.
+    """
+    group, shares, _, _ = by_kind(cells, axes)
+    column, _, _, drawable = shares_and_cells(cells, group, shares, places)
+    if group is not None and column is not None and group.n_primary > 1:
+        cells_of = np.bincount(column.codes[drawable], minlength=len(column.labels))
+        check_blocks(column, cells_of, group, places)
 
 
 def _values(key: str, given: Any, whole: bool) -> tuple[Any, ...]:

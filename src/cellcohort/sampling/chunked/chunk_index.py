@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cellcohort.mapped_arrays import cached_arrays
-from cellcohort.sampling.planning.strata import Strata, stable_order
+from cellcohort.sampling.planning.sorting import stable_order
+from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import uniform
 
 MIXED = 1.5  # strata per chunk above which most chunks hold several strata

@@ -14,9 +14,9 @@ from cellcohort.sampling.drawing.time_window import TOLERANCE, least_and_most, s
 from cellcohort.sampling.planning.epoch_plan import EpochPlan, round_batch
 from cellcohort.sampling.planning.leaks import Leaks
 from cellcohort.sampling.planning.plan import Plan
-from cellcohort.sampling.planning.rounding import on_average
-from cellcohort.sampling.planning.strata import Strata, stable_order
-from cellcohort.sampling.planning.targets import Targets
+from cellcohort.sampling.planning.quotas import Targets, on_average
+from cellcohort.sampling.planning.sorting import stable_order
+from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import mix, permuted_each, unit
 
 DONOR_TRIES = 64  # cells drawn at random to find a group that cells may leak from

@@ -328,9 +328,9 @@ def _chunk_around(pool: Pool, stratum: int, low: int, high: int, table: Table, k
         chunk = chunk_of[begin + permuted(i, n, bits, key)]
         if chosen[chunk] or chunk == best:
             continue
-        held = _cells_between(index, chunk, stratum, low, high)
-        if held > most:
-            best, most = chunk, held
+        n_cells = _cells_between(index, chunk, stratum, low, high)
+        if n_cells > most:
+            best, most = chunk, n_cells
         looked_at += 1
         if looked_at == CANDIDATES or most == table.largest:
             break

@@ -36,8 +36,8 @@ class Pool(NamedTuple):
         Cells that the batches of the window request of each, over the cells that it has; at most 1.
     listed, begin : numpy.ndarray of int, shape (n_listed,) and (n_pooled + 1,)
         The rows of `cells` of stratum `i` of the pool are listed from ``listed[begin[i]]`` on.
-    taken, held : numpy.ndarray of int64, shape (n_pooled,)
-        It holds ``held[i]`` cells: first the ``taken[i]`` that batches have taken, then the others, which are free.
+    taken, loaded : numpy.ndarray of int64, shape (n_pooled,)
+        It holds ``loaded[i]`` cells: first the ``taken[i]`` that batches have taken, then the others, which are free.
     fair : numpy.ndarray of float, shape (n_pooled,)
         How many of them batches may take so that they come no more often than cells of other chunks.
     cells : numpy.ndarray of int, shape (n_cells, 4)
@@ -57,7 +57,7 @@ class Pool(NamedTuple):
     listed: np.ndarray
     begin: np.ndarray
     taken: np.ndarray
-    held: np.ndarray
+    loaded: np.ndarray
     fair: np.ndarray
     cells: np.ndarray
     time: np.ndarray
@@ -120,7 +120,7 @@ def add_chunk(pool: Pool, chunk: int, index: ChunkIndex) -> None:
         if i < 0:
             continue
         odds = pool.demand[i] / highest
-        new, at, n = pool.counts[CELLS], pool.begin[i] + pool.held[i], indptr[e + 1] - indptr[e]
+        new, at, n = pool.counts[CELLS], pool.begin[i] + pool.loaded[i], indptr[e + 1] - indptr[e]
         for k in range(n):
             listed[at + k] = new + k
             cells[new + k, POSITION] = position[indptr[e] + k]
@@ -129,14 +129,14 @@ def add_chunk(pool: Pool, chunk: int, index: ChunkIndex) -> None:
         if len(index.time):
             pool.time[new : new + n] = index.time[indptr[e] : indptr[e + 1]]
         pool.counts[CELLS] += n
-        pool.held[i] += n
+        pool.loaded[i] += n
         pool.fair[i] += n * odds
 
 
 @njit(cache=True, nogil=True, inline="always")
 def n_free(pool: Pool, i: int) -> int:
     """Return how many cells of a stratum no batch has taken."""
-    return int(pool.held[i] - pool.taken[i])
+    return int(pool.loaded[i] - pool.taken[i])
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -145,7 +145,7 @@ def bring_forward(pool: Pool, of: Request, seen: int, fit: int) -> int:
 
     The first `seen` free cells were looked at before, and `fit` of these came first.
     """
-    free = pool.listed[pool.begin[of.i] + pool.taken[of.i] : pool.begin[of.i] + pool.held[of.i]]
+    free = pool.listed[pool.begin[of.i] + pool.taken[of.i] : pool.begin[of.i] + pool.loaded[of.i]]
     if of.low == of.high:  # no cell is inside, and none is requested there
         return len(free)
     time, low, high, inside = pool.time, of.low, of.high, of.inside

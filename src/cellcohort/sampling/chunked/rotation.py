@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.planning.primary_groups import STEP, WHOLE, Groups, floor_sum
+from cellcohort.sampling.planning.epoch_plan import STEP, WHOLE, Groups, floor_sum
 from cellcohort.sampling.rng import Whole, mix, uniform, unit
 
 RUN = 16  # windows

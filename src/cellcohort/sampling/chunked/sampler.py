@@ -106,20 +106,20 @@ class ChunkSampler(BatchSampler, annbatch.abc.Sampler):
         if chunk_size is None:
             chunk_size = cells.chunk_rows or CHUNK_SIZE
         self.chunk_size = whole_number("chunk_size", chunk_size, 1)
-        asked = whole_number("preload_nchunks", preload_nchunks, 1)
+        given = whole_number("preload_nchunks", preload_nchunks, 1)
         in_store = (len(cells) - 1 if cells.rows is None else int(cells.rows.max())) // self.chunk_size + 1
-        self.preload_nchunks = min(asked, in_store)
-        if (fewest := -(-min(whole_number("batch_size", batch_size, 1), len(cells)) // self.chunk_size)) > asked:
+        self.preload_nchunks = min(given, in_store)
+        if (fewest := -(-min(whole_number("batch_size", batch_size, 1), len(cells)) // self.chunk_size)) > given:
             raise ValueError(
-                f"batches of {batch_size} cells are larger than a chunk window of preload_nchunks={asked} chunks of "
+                f"batches of {batch_size} cells are larger than a chunk window of preload_nchunks={given} chunks of "
                 f"{self.chunk_size} rows; use batch_sampler.preload_nchunks={fewest} or more, or a smaller batch_size."
             )
         super().__init__(
             cells, axes, batch_size, seed, rank, world_size, "rank", num_batches, fixed, index_cache=index_cache
         )
-        if asked > in_store:
+        if given > in_store:
             self.notes += (
-                f"preload_nchunks={asked} gives way to {in_store}, as the cells lie in {several(in_store, 'chunk')} of "
+                f"preload_nchunks={given} gives way to {in_store}, as the cells lie in {several(in_store, 'chunk')} of "
                 f"{self.chunk_size} rows.",
             )
 

@@ -16,7 +16,7 @@ from numba import njit
 
 from cellcohort.sampling.drawing.cap import MOST_TRIES, Cap, count_up_to, empty_counts, fill_with_turned_away
 from cellcohort.sampling.planning.plan import Plan
-from cellcohort.sampling.planning.rounding import on_average
+from cellcohort.sampling.planning.quotas import on_average
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
 
@@ -127,23 +127,23 @@ def share_out(count: np.ndarray, low: np.ndarray, high: np.ndarray, inside: Whol
     """Share `inside` places out in proportion to `count`, between `low` and `high` of each entry."""
     m = len(count)
     total = count.sum()
-    wanted = np.empty(m, np.int64)
+    part = np.empty(m, np.int64)
     for entry in range(m):
-        wanted[entry] = min(max(count[entry] * inside // total, low[entry]), high[entry])
-    rest = min(max(inside, low.sum()), high.sum()) - wanted.sum()
+        part[entry] = min(max(count[entry] * inside // total, low[entry]), high[entry])
+    rest = min(max(inside, low.sum()), high.sum()) - part.sum()
     step = 1 if rest > 0 else -1
     while rest != 0:
         room = 0
         for entry in range(m):
-            room += wanted[entry] < high[entry] if step > 0 else wanted[entry] > low[entry]
+            room += part[entry] < high[entry] if step > 0 else part[entry] > low[entry]
         each = max(1, abs(rest) // room)
         for i in range(m):
             entry = (i + number) % m
-            space = high[entry] - wanted[entry] if step > 0 else wanted[entry] - low[entry]
+            space = high[entry] - part[entry] if step > 0 else part[entry] - low[entry]
             moved = min(each, space, abs(rest))
-            wanted[entry] += step * moved
+            part[entry] += step * moved
             rest -= step * moved
-    return wanted
+    return part
 
 
 @njit(cache=True, nogil=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cellcohort.messages import several
+from cellcohort.sampling.planning.epoch_plan import EpochPlan
 from cellcohort.sampling.planning.plan import Plan
 
 MOST_TO_COVER = 100  # times the batches that the cells fill
@@ -28,7 +29,7 @@ def covering(plan: Plan) -> tuple[int, str]:
             f"{rates[rarest]:.2g} cells a batch. Set a number, or give it more (weights, ratio)."
         )
     epochs = range(int(np.clip(LOOKED_AT / expected, 4, 64)) if expected <= LOOKED_AT else 1)
-    n = max(plan.batches.length_that_covers(size, epoch) for epoch in epochs)
+    n = max(_length(plan.batches, size, epoch) for epoch in epochs)
     n += n // 50 if len(size) > 1 else 0  # since later epochs may take a little longer
     draws = rates * n / size
     least, most = int(draws.argmin()), int(draws.argmax())
@@ -37,3 +38,17 @@ def covering(plan: Plan) -> tuple[int, str]:
         f"{len(size)} strata ({size[least]:,} cells), {draws[most]:.1f} times in the most sampled "
         f"({size[most]:,} cells); {plan.n_batches} batches hold as many cells as there are."
     )
+
+
+def _length(batches: EpochPlan, size: np.ndarray, epoch: int) -> int:
+    """Return the fewest batches with which an epoch takes every cell of every stratum."""
+    index, taken = 0, np.zeros(len(size), np.int64)
+    while True:
+        stretch = batches.stretch(epoch, index)
+        np.maximum.at(taken, stretch.stratum, stretch.before + stretch.n_cells)
+        if (taken >= size).all():
+            break
+        index += 1
+    of = np.repeat(np.arange(batches.per_stretch), np.diff(stretch.ptr))
+    unfinished = of[stretch.before < size[stretch.stratum]]  # batches before which a stratum had cells left
+    return index * batches.per_stretch + int(unfinished.max(initial=0)) + 1

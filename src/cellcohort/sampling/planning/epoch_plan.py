@@ -11,22 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from cellcohort.sampling.planning.focal_times import focal_times
 from cellcohort.sampling.planning.leaks import Leaks, add_leaks
-from cellcohort.sampling.planning.primary_groups import (
-    Groups,
-    floor_sum,
-    focal_times,
-    occurrences_before,
-    primary_groups,
-)
-from cellcohort.sampling.planning.rounding import STEP, offset_of, period_of, round_group
+from cellcohort.sampling.planning.quotas import GOLDEN, OFFSET_STEP, PARTS, Targets, offset_of, period_of, round_group
 from cellcohort.sampling.planning.strata import Strata
-from cellcohort.sampling.planning.targets import PARTS, Targets
-from cellcohort.sampling.rng import Whole, key_of, mix
+from cellcohort.sampling.rng import Whole, key_of, mix, permuted
 
 CELLS_PLANNED = 2**14  # of the batches that are planned together, a stretch of the sequence
 STRETCHES_KEPT = 4
 SUMMED = 2**26  # batches whose cells are summed up at once, so that no sum exceeds 64 bits
+RUN = 16
+WHOLE = 2**32
+STEP = round(GOLDEN * WHOLE) | 1
 _U = np.uint64
 
 
@@ -77,6 +73,20 @@ class Progress(NamedTuple):
     stretch: int
     begun: np.ndarray
     taken: np.ndarray
+
+
+class Groups(NamedTuple):
+    """Intervals of whole numbers below `WHOLE`: group `g` has ``end[g - 1]`` to ``end[g]``. Batch 0 is at `begin`."""
+
+    end: np.ndarray
+    begin: int
+
+    @classmethod
+    def of(cls, weights: np.ndarray, key: np.uint64) -> Groups:
+        """Return the intervals of groups with these weights, on any scale."""
+        end = np.rint(np.cumsum(weights) / weights.sum() * WHOLE).astype(np.int64)
+        end[np.flatnonzero(weights)[-1] :] = WHOLE
+        return cls(end, int(key >> np.uint64(32)))
 
 
 class EpochPlan:
@@ -179,17 +189,43 @@ class EpochPlan:
         own = np.where(self.leaks.joint, 1 - self.leaks.cells / self.places, 1.0) * self.share
         return self.targets.cells() * np.repeat(own, np.diff(self.targets.first))
 
-    def length_that_covers(self, size: np.ndarray, epoch: int) -> int:
-        """Return the fewest batches with which an epoch takes every cell of every stratum."""
-        index = 0
-        while True:
-            stretch, progress = self.stretch(epoch, index), self._progress
-            if progress is not None and (progress.taken >= size).all():
-                break
-            index += 1
-        of = np.repeat(np.arange(self.per_stretch), np.diff(stretch.ptr))
-        unfinished = of[stretch.before < size[stretch.stratum]]  # batches before which a stratum had cells left
-        return index * self.per_stretch + int(unfinished.max(initial=0)) + 1
+
+@njit(cache=True, nogil=True)
+def primary_groups(groups: Groups, first: Whole, n: Whole, key: np.uint64) -> np.ndarray:
+    """Return the groups that `n` batches from number `first` on, of all epochs end to end, are built around."""
+    out = np.empty(n, np.int64)
+    for i in range(n):
+        run, place = (first + i) // RUN, (first + i) % RUN
+        number = run * RUN + permuted(place, RUN, _U(4), mix(key, _U(run)))
+        out[i] = np.searchsorted(groups.end, (groups.begin + number * STEP) % WHOLE, "right")
+    return out
+
+
+@njit(cache=True, nogil=True)
+def occurrences_before(groups: Groups, first: Whole, key: np.uint64) -> np.ndarray:
+    """How many batches before number `first` are built around each group."""
+    whole = first // RUN * RUN
+    below = np.empty(len(groups.end) + 1, np.int64)  # batches in the intervals before that of each group
+    for g in range(len(below)):
+        low = 0 if g == 0 else groups.end[g - 1]
+        below[g] = floor_sum(whole, WHOLE, STEP, groups.begin + WHOLE - low)
+    out = below[:-1] - below[1:]
+    for group in primary_groups(groups, whole, first - whole, key):
+        out[group] += 1
+    return out
+
+
+@njit(cache=True, nogil=True)
+def floor_sum(n: Whole, m: Whole, a: Whole, b: Whole) -> Whole:
+    """Sum of ``(a * i + b) // m`` over i from 0 to n - 1, in steps like those of Euclid's algorithm."""
+    total = 0
+    while True:
+        total += n * (n - 1) // 2 * (a // m) + n * (b // m)
+        a, b = a % m, b % m
+        top = a * n + b
+        if top < m:
+            return total
+        n, b, m, a = top // m, top % m, a, m
 
 
 @njit(cache=True, nogil=True)
@@ -230,10 +266,11 @@ def sum_batches(upto: np.ndarray, first: Whole, n: Whole, taken: np.ndarray) -> 
 
     With offset `o`, ``(upto[s] + o) // PARTS`` points of a batch lie on the targets of the strata up to `s`.
     """
-    offset, before = offset_of(first), np.int64(0)
-    moved = floor_sum(n, PARTS, STEP, offset)
+    offset = offset_of(first)
+    before: Whole = np.int64(0)
+    moved = floor_sum(n, PARTS, OFFSET_STEP, offset)
     for s in range(len(upto)):
-        points = floor_sum(n, PARTS, STEP, offset + upto[s]) - moved
+        points = floor_sum(n, PARTS, OFFSET_STEP, offset + upto[s]) - moved
         taken[s] += points - before
         before = points
 

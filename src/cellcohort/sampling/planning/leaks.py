@@ -14,17 +14,19 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.planning.rounding import Rounded, offset_of
-from cellcohort.sampling.planning.strata import Strata, stable_order
-from cellcohort.sampling.planning.targets import (
+from cellcohort.sampling.planning.quotas import (
     PARTS,
+    Rounded,
     Targets,
     build_targets,
+    offset_of,
     own_targets,
     ratios_of,
     running_sums,
     split,
 )
+from cellcohort.sampling.planning.sorting import stable_order
+from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import Whole
 
 PLASTIC = 0.7548776662466927  # multiples of it fill the unit interval evenly, and keep no step with those of GOLDEN
@@ -151,13 +153,14 @@ def build_leaks(
     fewest = everyone.copy()  # cells of a label that a group finds in the others, at least
     np.minimum.at(fewest, label[others > 0], others[others > 0])
     by_line = there & ~joint & (cells > 0)
-    leaves = np.zeros(n_groups + 1, np.int64), np.empty(0, np.int32), np.empty(0)
-    if by_line.any() and (cells[by_line].max() * weight / rest[by_line].min().clip(1e-12) > fewest).any():
-        leaves = _leaves_of_leaks(first, label, size, levels, ratio, np.where(by_line, cells, 0.0))
     lonely = np.flatnonzero(alone)
     alone_first = np.searchsorted(lonely, first)
+    start = np.zeros(n_groups + 1, np.int64)
+    if by_line.any() and (cells[by_line].max() * weight / rest[by_line].min().clip(1e-12) > fewest).any():
+        start[1:] = np.cumsum(np.where(by_line, n_labels - np.diff(alone_first), 0))
+    by_label = _targets_of_leaks(strata, ratio, first, everyone, cells, start)
     leaks = Leaks(
-        cells, joint, *leaves, np.cumsum(weight) if np.ptp(weight) > 1e-12 * weight[0] else np.empty(0),
+        cells, joint, start, *by_label, np.cumsum(weight) if np.ptp(weight) > 1e-12 * weight[0] else np.empty(0),
         alone_first, label[lonely], running_sums(alone[lonely], alone_first), Donors.of(strata, first),
     )  # fmt: skip
     target = np.where(np.repeat(joint, np.diff(first)), places * weight[label], target)
@@ -198,35 +201,23 @@ def _joint_groups(
 
 
 @njit(cache=True, nogil=True)
-def _leaves_of_leaks(
-    first: np.ndarray, label: np.ndarray, size: np.ndarray, levels: np.ndarray, ratio: np.ndarray, leak: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _targets_of_leaks(
+    strata: Strata, ratio: np.ndarray, first: np.ndarray, everyone: np.ndarray, leak: np.ndarray, start: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the labels that leak into the batches of each group, with the running sum of their targets."""
-    n_labels = len(levels)
-    everyone = np.zeros(n_labels, np.int64)
-    for s in range(len(label)):
-        everyone[label[s]] += size[s]
-    start = np.zeros(len(leak) + 1, np.int64)
-    for g in range(len(leak)):
-        n = 0
-        if leak[g] > 0:
-            n = n_labels
-            for s in range(first[g], first[g + 1]):
-                n -= size[s] == everyone[label[s]]
-        start[g + 1] = start[g] + n
-    leaf, upto = np.empty(start[-1], np.int32), np.empty(start[-1])
+    label, upto = np.empty(start[-1], np.int32), np.empty(start[-1])
     for g in range(len(leak)):
         if start[g] == start[g + 1]:
             continue
-        pool = everyone.copy()
+        others = everyone.copy()
         for s in range(first[g], first[g + 1]):
-            pool[label[s]] -= size[s]
-        found = np.flatnonzero(pool)
-        target = np.empty(len(found))
-        split(leak[g], levels[found], ratio[found], pool[found], target)
-        leaf[start[g] : start[g + 1]] = found
+            others[strata.label[s]] -= strata.start[s + 1] - strata.start[s]
+        there = np.flatnonzero(others)
+        target = np.empty(len(there))
+        split(leak[g], strata.levels[there], ratio[there], others[there], target)
+        label[start[g] : start[g + 1]] = there
         upto[start[g] : start[g + 1]] = np.cumsum(target)
-    return start, leaf, upto
+    return label, upto
 
 
 @njit(cache=True, nogil=True)
@@ -275,9 +266,15 @@ def add_leaks(
 
 
 @njit(cache=True, nogil=True)
+def leak_offset(turn: Whole) -> float:
+    """How far the points by which leaks are rounded have moved on in batch `turn`, above 0 and below 1."""
+    return (turn * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9
+
+
+@njit(cache=True, nogil=True)
 def split_off(rounded: Rounded, share: float, turn: Whole) -> np.ndarray:
     """Return a share of the cells of each label in whole numbers, which are exact over labels and over batches."""
-    leaked, upto, offset = np.empty(len(rounded.cells), np.int64), 0, (turn * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9
+    leaked, upto, offset = np.empty(len(rounded.cells), np.int64), 0, leak_offset(turn)
     for i in range(len(leaked)):
         leaked[i] = np.int64((upto + rounded.cells[i]) * share + offset) - np.int64(upto * share + offset)
         upto += rounded.cells[i]

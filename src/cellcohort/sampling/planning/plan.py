@@ -11,9 +11,9 @@ import numpy as np
 from cellcohort.cells import CellTable, Column
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
-from cellcohort.sampling.planning.asked_shares import AskedShares
 from cellcohort.sampling.planning.epoch_plan import BatchSpec, EpochPlan
 from cellcohort.sampling.planning.index_cache import find_strata
+from cellcohort.sampling.planning.label_shares import LabelShares
 from cellcohort.sampling.planning.leaks import build_leaks
 from cellcohort.sampling.planning.primary_sets import PrimarySets, check_blocks, in_every_batch
 from cellcohort.sampling.planning.shortfalls import short_windows, shortfalls
@@ -71,8 +71,8 @@ class Plan:
         self, cells: CellTable, axes: Mapping[str, Axis], places: int, seed: int, index_cache: Path | str | None = None
     ) -> None:
         self.places, self.seed, self.index_cache = places, seed, index_cache
-        group, shares, window, cap = _by_kind(cells, axes)
-        column, weights, asked, drawable = _drawn(cells, group, shares, places)
+        group, shares, window, cap = by_kind(cells, axes)
+        column, weights, requested, drawable = shares_and_cells(cells, group, shares, places)
         self.n_cells = int(np.count_nonzero(drawable))
         self.n_batches = self.n_cells // places
         hours = window.values(cells) if window else None
@@ -82,27 +82,27 @@ class Plan:
         capped = cells.column(cap.column) if cap else None
         self.cap = cap.most if cap else 0
         positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
-        labels = [one.column for one in asked]
+        labels = [one.column for one in requested]
         strata = find_strata(index_cache, column, labels, hours, capped, positions, len(cells))
         self.strata = strata if capped is None else strata._replace(capped=capped.codes)
         weights = self.weights = np.where(np.isin(np.arange(len(weights)), self.strata.group), weights, 0.0)
         self.leaky = group.leaky if group else 0.0
-        ratios = [one.share for one in asked]
+        ratios = [one.share for one in requested]
         self.batches: EpochPlan
         if group is not None and column is not None and group.n_primary > 1:
             cells_of = np.bincount(self.strata.group, self.strata.size, len(weights)).astype(np.int64)
             check_blocks(column, cells_of, group, places)
-            sets = PrimarySets(self.strata, ratios, weights, group.n_primary, self.leaky, places, seed, self.n_batches)
+            sets = PrimarySets(self.strata, ratios, weights, group, places, seed, self.n_batches)
             self.batches = sets
-            self.warnings = shortfalls(self.strata, sets.targets, sets.leaks, column, asked, 0.0)
+            self.warnings = shortfalls(self.strata, sets.targets, sets.leaks, column, requested, 0.0)
             self.warnings += in_every_batch(column, weights, sets.n_primary)
         else:
             targets, leaks = build_leaks(self.strata, ratios, self.leaky, places, len(weights))
             self.batches = EpochPlan(self.strata, targets, leaks, weights, places, seed, self.n_batches)
-            self.warnings = shortfalls(self.strata, targets, leaks, column, asked, self.leaky)
+            self.warnings = shortfalls(self.strata, targets, leaks, column, requested, self.leaky)
         if window:
             self.warnings += short_windows(self.strata, self.batches.targets, window.half_width, window.inside)
-        self._asked = {_name(axis): one for axis, one in zip(shares, asked, strict=True)}
+        self._shares = {_name(axis): one for axis, one in zip(shares, requested, strict=True)}
         self.group = _name(group) if group else None
         self.columns = tuple(_name(axis) for axis in ([group] if group else []) + shares)
         self._weight = np.where(weights > 0, column.counts(), 0.0) if column else np.ones(1)
@@ -119,7 +119,7 @@ class Plan:
     def asked(self, primary: int | np.ndarray, focal: float) -> Asked:
         """Return what the axes ask of a batch with this primary group (or several) and focal time."""
         each = np.atleast_1d(primary)
-        shares: dict[Any, np.ndarray] = {name: one.asked(each, self.leaky) for name, one in self._asked.items()}
+        shares: dict[Any, np.ndarray] = {name: one.in_batch(each, self.leaky) for name, one in self._shares.items()}
         if self.group is not None:
             others = self._weight.copy()
             others[each] = 0
@@ -133,41 +133,19 @@ class Plan:
         return Asked(shares, experiments, self.leaky, focal, self.half_width, self.share_inside)
 
 
-def refuse_axes(cells: CellTable, axes: Mapping[str, Axis], places: int) -> None:
-    """Refuse axes that a `Plan` of them would, without the time and the memory of one.
-
-    Parameters
-    ----------
-    cells : CellTable
-    axes : dict of str to Axis
-    places : int
-        Cells per batch.
-
-    Raises
-    ------
-    ValueError
-        The axes do not go together or do not fit the table, or no batch can be filled.
-    """
-    group, shares, _, _ = _by_kind(cells, axes)
-    column, _, _, drawable = _drawn(cells, group, shares, places)
-    if group is not None and column is not None and group.n_primary > 1:
-        cells_of = np.bincount(column.codes[drawable], minlength=len(column.labels))
-        check_blocks(column, cells_of, group, places)
-
-
-def _drawn(
+def shares_and_cells(
     cells: CellTable, group: GroupAxis | None, shares: list[ShareAxis], places: int
-) -> tuple[Column | None, np.ndarray, list[AskedShares], np.ndarray]:
+) -> tuple[Column | None, np.ndarray, list[LabelShares], np.ndarray]:
     """Return the column of groups, the weight of each, what is asked of labels, and which cells may be drawn."""
     column = cells.column(group.column) if group else None
     weights = group.weights(column) if group and column else np.ones(1)
-    asked = [
-        AskedShares.of(of, axis.shares(of), column if group and _columns(group) <= _columns(axis) else None)
+    requested = [
+        LabelShares.of(of, axis.shares(of), column if group and _columns(group) <= _columns(axis) else None)
         for axis in shares
         for of in [cells.column(axis.column)]
     ]
     drawable = np.ones(len(cells), bool)
-    for part, share in ([(column, weights)] if column else []) + [(one.column, one.share) for one in asked]:
+    for part, share in ([(column, weights)] if column else []) + [(one.column, one.share) for one in requested]:
         if not share[part.counts() > 0].all():
             drawable &= (share > 0)[part.codes]
     n = int(np.count_nonzero(drawable))
@@ -177,10 +155,10 @@ def _drawn(
             f"{n} of {len(cells)}; use batch_sampler.batch_size={max(n, 1)} or less (with "
             "scope=global that of all ranks together)."
         )
-    return column, weights, asked, drawable
+    return column, weights, requested, drawable
 
 
-def _by_kind(
+def by_kind(
     cells: CellTable, axes: Mapping[str, Axis]
 ) -> tuple[GroupAxis | None, list[ShareAxis], WindowAxis | None, CapAxis | None]:
     """Check the axes against the table and sort them by kind; the order of their names decides, not of typing."""

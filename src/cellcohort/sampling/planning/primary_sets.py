@@ -20,19 +20,25 @@ from numba import njit
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
 from cellcohort.sampling.axes.base import GroupAxis
-from cellcohort.sampling.planning.epoch_plan import EpochPlan
-from cellcohort.sampling.planning.leaks import PLASTIC, Donors, cells_outside, donate, no_leaks, split_off
-from cellcohort.sampling.planning.primary_groups import RUN, STEP, WHOLE
-from cellcohort.sampling.planning.rounding import offset_of, on_average, round_group
+from cellcohort.sampling.planning.epoch_plan import RUN, STEP, WHOLE, EpochPlan
+from cellcohort.sampling.planning.leaks import (
+    PLASTIC,
+    Donors,
+    cells_outside,
+    donate,
+    leak_offset,
+    no_leaks,
+    split_off,
+)
+from cellcohort.sampling.planning.quotas import PARTS, Targets, build_targets, fill, offset_of, on_average, round_group
 from cellcohort.sampling.planning.strata import Strata
-from cellcohort.sampling.planning.targets import PARTS, Targets, build_targets, fill
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
 
 _U = np.uint64
 
 
-class Shares(NamedTuple):
-    """What a batch holds of each label, and of which groups every label can be taken.
+class Blocks(NamedTuple):
+    """What a batch holds of each label and in each block, and of which groups every label can be taken.
 
     Attributes
     ----------
@@ -40,16 +46,22 @@ class Shares(NamedTuple):
         Targets of the labels in a whole batch, as those of the strata of one group.
     weight : numpy.ndarray of float, shape (n_labels,)
         Share of each label.
+    targets : Targets
+        Of a block of each group.
     full : numpy.ndarray of bool, shape (n_groups,)
         Whether a group has enough cells of every label for a block.
     leak : float
         Cells of a batch from other groups than the primary ones.
+    donors : Donors
+        The strata of each label. Empty without leaks.
     """
 
     labels: Targets
     weight: np.ndarray
+    targets: Targets
     full: np.ndarray
     leak: float
+    donors: Donors
 
 
 class PrimarySets(EpochPlan):
@@ -62,10 +74,8 @@ class PrimarySets(EpochPlan):
         Asked share of each code, one array per share axis.
     weights : numpy.ndarray of float, shape (n_groups,)
         How often each group is primary; 0 for groups without strata.
-    n_primary : int
-        Primary groups of a batch.
-    leaky : float
-        Share of a batch that comes from other groups.
+    group : GroupAxis
+        How many groups are primary in a batch, and the share of it that comes from others.
     places, seed : int
         Cells of a batch, and key of all randomness.
     per_epoch : int
@@ -77,8 +87,6 @@ class PrimarySets(EpochPlan):
         Share of batches in which each group is primary.
     targets : Targets
         Of a block of each group.
-    block_cells : float
-        Cells of a block, on average.
     """
 
     def __init__(
@@ -86,22 +94,20 @@ class PrimarySets(EpochPlan):
         strata: Strata,
         ratios: list[np.ndarray],
         weights: np.ndarray,
-        n_primary: int,
-        leaky: float,
+        group: GroupAxis,
         places: int,
         seed: int,
         per_epoch: int,
     ) -> None:
-        self.n_primary, leak = n_primary, leaky * places
-        self.block_cells = (places - leak) / n_primary
-        targets = build_targets(strata, ratios, self.block_cells, len(weights))
+        self.n_primary, leak = group.n_primary, group.leaky * places
+        targets = build_targets(strata, ratios, (places - leak) / self.n_primary, len(weights))
         leaks = no_leaks(strata, targets.first, donors=leak > 0)
         super().__init__(strata, targets, leaks, weights, places, seed, per_epoch)
         groups = np.flatnonzero(weights)
         self.often: np.ndarray = np.zeros(len(weights))
-        self.often[groups] = fill(float(n_primary), weights[groups], np.ones(len(groups), np.int64))
-        self._groups, self._upto = groups, np.cumsum(_whole_lengths(self.often[groups], n_primary))
-        self._shares = _shares(strata, ratios, self.block_cells, places, len(weights), leak)
+        self.often[groups] = fill(float(self.n_primary), weights[groups], np.ones(len(groups), np.int64))
+        self._groups, self._upto = groups, np.cumsum(_whole_lengths(self.often[groups], self.n_primary))
+        self._blocks = _blocks(strata, ratios, targets, places, leak, leaks.donors)
 
     @override
     def rates(self) -> np.ndarray:
@@ -122,10 +128,7 @@ class PrimarySets(EpochPlan):
         primary = primary_sets(self._groups, self._upto, self.n_primary, first, self.per_stretch, self.key)
         turn = np.arange(first, first + self.per_stretch)
         begun += self.per_stretch
-        planned = _plan_stretch(
-            primary, turn, self.targets, self.leaks.donors, self._shares, taken, self.places, self.key
-        )
-        return primary, turn, *planned
+        return primary, turn, *_plan_stretch(self._blocks, primary, turn, taken, self.key)
 
 
 def check_blocks(column: Column, cells_of: np.ndarray, group: GroupAxis, places: int) -> None:
@@ -146,15 +149,15 @@ def check_blocks(column: Column, cells_of: np.ndarray, group: GroupAxis, places:
 
 def in_every_batch(column: Column, weights: np.ndarray, n_primary: int) -> tuple[str, ...]:
     """Say which groups are in every batch because they are asked more than once in each."""
-    asked = n_primary * weights / weights.sum()
-    more = np.flatnonzero(asked > 1 + 1e-9)
+    demand = n_primary * weights / weights.sum()
+    more = np.flatnonzero(demand > 1 + 1e-9)
     if not len(more) or n_primary == np.count_nonzero(weights):
         return ()
-    worst = more[asked[more].argmax()]
+    worst = more[demand[more].argmax()]
     return (
         f"{listed((column.labels[g] for g in more), 5, repr)} of {column.name} {'is' if len(more) == 1 else 'are'} "
-        f"primary in every batch, and no more: by weight {column.labels[worst]!r} would have {asked[worst]:.2f} of the "
-        f"{n_primary} blocks.",
+        f"primary in every batch, and no more: by weight {column.labels[worst]!r} would have {demand[worst]:.2f} of "
+        f"the {n_primary} blocks.",
     )
 
 
@@ -169,9 +172,9 @@ def _whole_lengths(often: np.ndarray, n_primary: int) -> np.ndarray:
     return length
 
 
-def _shares(
-    strata: Strata, ratios: list[np.ndarray], block_cells: float, places: int, n_groups: int, leak: float
-) -> Shares:
+def _blocks(
+    strata: Strata, ratios: list[np.ndarray], targets: Targets, places: int, leak: float, donors: Donors
+) -> Blocks:
     """Take the labels of all cells as the strata of one group, for what a whole batch holds of each."""
     n = len(strata.levels)
     many = np.full(n, 2**50 // n)  # the shares are those asked, however few cells there are
@@ -181,9 +184,9 @@ def _shares(
     )  # fmt: skip
     labels = build_targets(whole, ratios, places, 1)
     weight = labels.cells() / places
-    enough = strata.size >= np.ceil(block_cells * weight[strata.label] + 2)
-    full = np.bincount(strata.group, weights=enough, minlength=n_groups) == n
-    return Shares(labels, weight, full, leak)
+    enough = strata.size >= np.ceil(targets.places * weight[strata.label] + 2)
+    full = np.bincount(strata.group, weights=enough, minlength=len(targets.own)) == n
+    return Blocks(labels, weight, targets, full, leak, donors)
 
 
 @njit(cache=True, nogil=True)
@@ -210,22 +213,15 @@ def primary_sets(groups: np.ndarray, upto: np.ndarray, k: Whole, first: Whole, n
 
 @njit(cache=True, nogil=True)
 def _plan_stretch(
-    primary: np.ndarray,
-    turn: np.ndarray,
-    targets: Targets,
-    donors: Donors,
-    shares: Shares,
-    taken: np.ndarray,
-    places: Whole,
-    key: np.uint64,
+    blocks: Blocks, primary: np.ndarray, turn: np.ndarray, taken: np.ndarray, key: np.uint64
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return `ptr`, `stratum`, `n_cells` and `before` of a `Stretch`; counts its cells in `taken`."""
-    n, filled = len(primary), 0
+    n, filled, places = len(primary), 0, np.int64(blocks.labels.places)
     ptr = np.zeros(n + 1, np.int64)
     stratum, n_cells = np.empty(n * places, np.int32), np.empty(n * places, np.int32)
     before = np.empty(n * places, taken.dtype)
     for i in range(n):
-        filled += round_set(targets, donors, shares, primary[i], turn[i], key, stratum[filled:], n_cells[filled:])
+        filled += round_set(blocks, primary[i], turn[i], key, stratum[filled:], n_cells[filled:])
         ptr[i + 1] = filled
         for j in range(ptr[i], filled):
             before[j] = taken[stratum[j]]
@@ -235,50 +231,31 @@ def _plan_stretch(
 
 @njit(cache=True, nogil=True)
 def round_set(
-    targets: Targets,
-    donors: Donors,
-    shares: Shares,
-    primary: np.ndarray,
-    turn: Whole,
-    key: np.uint64,
-    stratum: np.ndarray,
-    n_cells: np.ndarray,
+    blocks: Blocks, primary: np.ndarray, turn: Whole, key: np.uint64, stratum: np.ndarray, n_cells: np.ndarray
 ) -> Whole:
     """Write the strata of batch `turn` and the cells of each, by label; return how many entries there are."""
-    places = np.int64(np.rint(shares.labels.places))
-    n_leak, full = on_average(shares.leak, turn), True
+    full = True
     for group in primary:
-        full = full and shares.full[group]
-    outside = np.sort(primary)
+        full = full and blocks.full[group]
     if full:
-        filled = _round_whole(targets, donors, shares, primary, outside, turn, n_leak, key, stratum, n_cells)
+        filled = _round_whole(blocks, primary, turn, key, stratum, n_cells)
         if filled > 0:
             return filled
-    filled = _round_blocks(targets, primary, turn, places - n_leak, key, stratum, n_cells)
-    if n_leak > 0:
-        filled += _leak(donors, shares, outside, turn, n_leak, stratum[filled:], n_cells[filled:])
-    by_label = np.argsort(donors.label[stratum[:filled]], kind="mergesort")
+    filled = _round_each(blocks, primary, turn, key, stratum, n_cells)
+    filled += _leak(blocks, primary, turn, stratum[filled:], n_cells[filled:])
+    by_label = np.argsort(blocks.donors.label[stratum[:filled]], kind="mergesort")
     stratum[:filled], n_cells[:filled] = stratum[:filled][by_label], n_cells[:filled][by_label]
     return filled
 
 
 @njit(cache=True, nogil=True)
 def _round_whole(
-    targets: Targets,
-    donors: Donors,
-    shares: Shares,
-    primary: np.ndarray,
-    outside: np.ndarray,
-    turn: Whole,
-    n_leak: Whole,
-    key: np.uint64,
-    stratum: np.ndarray,
-    n_cells: np.ndarray,
+    blocks: Blocks, primary: np.ndarray, turn: Whole, key: np.uint64, stratum: np.ndarray, n_cells: np.ndarray
 ) -> Whole:
     """Write a batch whose labels are rounded together, and dealt to the leak and the blocks; 0 if that cannot be."""
-    k, places = len(primary), np.int64(np.rint(shares.labels.places))
-    rounded = round_group(shares.labels, 0, turn, offset_of(turn), places, key)
-    leaks, filled, dealt = split_off(rounded, n_leak / places, turn), 0, 0
+    k, places, outside = len(primary), np.int64(blocks.labels.places), np.sort(primary)
+    rounded = round_group(blocks.labels, 0, turn, offset_of(turn), places, key)
+    leaks, filled, dealt = split_off(rounded, on_average(blocks.leak, turn) / places, turn), 0, 0
     for i in range(len(leaks)):
         label, leaked = rounded.stratum[i], leaks[i]
         own = rounded.cells[i] - leaked
@@ -286,28 +263,23 @@ def _round_whole(
             at = (b - turn) % k  # the block takes the cells at, at + k, ... of all that are dealt
             count = (dealt + own + k - 1 - at) // k - (dealt + k - 1 - at) // k
             if count > 0:
-                stratum[filled], n_cells[filled] = targets.first[primary[b]] + label, count
+                stratum[filled], n_cells[filled] = blocks.targets.first[primary[b]] + label, count
                 filled += 1
         dealt += own
         if leaked > 0:
-            if cells_outside(donors, outside, label) < leaked:
+            if cells_outside(blocks.donors, outside, label) < leaked:
                 return 0
-            filled += donate(donors, outside, label, leaked, turn, stratum[filled:], n_cells[filled:])
+            filled += donate(blocks.donors, outside, label, leaked, turn, stratum[filled:], n_cells[filled:])
     return filled
 
 
 @njit(cache=True, nogil=True)
-def _round_blocks(
-    targets: Targets,
-    primary: np.ndarray,
-    turn: Whole,
-    own: Whole,
-    key: np.uint64,
-    stratum: np.ndarray,
-    n_cells: np.ndarray,
+def _round_each(
+    blocks: Blocks, primary: np.ndarray, turn: Whole, key: np.uint64, stratum: np.ndarray, n_cells: np.ndarray
 ) -> Whole:
     """Write the strata of blocks of equal size, each rounded by itself."""
-    k, filled = len(primary), 0
+    k, filled, targets = len(primary), 0, blocks.targets
+    own = np.int64(blocks.labels.places) - on_average(blocks.leak, turn)
     for b in range(k):
         group = primary[b]
         size = own // k + ((b + turn) % k < own % k)
@@ -322,27 +294,20 @@ def _round_blocks(
 
 
 @njit(cache=True, nogil=True)
-def _leak(
-    donors: Donors,
-    shares: Shares,
-    outside: np.ndarray,
-    turn: Whole,
-    n_leak: Whole,
-    stratum: np.ndarray,
-    n_cells: np.ndarray,
-) -> Whole:
+def _leak(blocks: Blocks, primary: np.ndarray, turn: Whole, stratum: np.ndarray, n_cells: np.ndarray) -> Whole:
     """Write the strata of other groups from which cells leak, labels by their shares as far as they have cells."""
-    n = len(shares.weight)
-    there = np.empty(n, np.int64)
-    for label in range(n):
+    n_leak, donors, outside, filled = on_average(blocks.leak, turn), blocks.donors, np.sort(primary), 0
+    if n_leak == 0:
+        return 0
+    there = np.empty(len(blocks.weight), np.int64)
+    for label in range(len(there)):
         there[label] = cells_outside(donors, outside, label)
     labels = np.flatnonzero(there)
-    target = fill(float(n_leak), shares.weight[labels], there[labels])
-    psi, upto, filled = (turn * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9, 0.0, 0
+    target, upto = fill(float(n_leak), blocks.weight[labels], there[labels]), 0.0
     for i in range(len(labels)):
-        before = np.int64(upto + psi)
+        before = np.int64(upto + leak_offset(turn))
         upto = float(n_leak) if i == len(labels) - 1 else upto + target[i]
-        if np.int64(upto + psi) > before:
-            count = np.int64(upto + psi) - before
+        count = np.int64(upto + leak_offset(turn)) - before
+        if count > 0:
             filled += donate(donors, outside, labels[i], count, turn, stratum[filled:], n_cells[filled:])
     return filled

@@ -9,10 +9,10 @@ from numba import njit
 
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
-from cellcohort.sampling.planning.asked_shares import AskedShares
+from cellcohort.sampling.planning.label_shares import LabelShares
 from cellcohort.sampling.planning.leaks import Leaks
+from cellcohort.sampling.planning.quotas import Targets
 from cellcohort.sampling.planning.strata import Strata
-from cellcohort.sampling.planning.targets import Targets
 from cellcohort.sampling.rng import Whole
 
 MOST_GROUPS = 20  # that are spoken of one by one
@@ -45,7 +45,7 @@ def shortfalls(
     targets: Targets,
     leaks: Leaks,
     group: Column | None,
-    shares: list[AskedShares],
+    shares: list[LabelShares],
     leaky: float,
 ) -> tuple[str, ...]:
     """One sentence for each thing that batches cannot hold as asked.
@@ -58,17 +58,17 @@ def shortfalls(
     leaks : Leaks
     group : Column or None
         The column of the group axis.
-    shares : list of AskedShares
+    shares : list of LabelShares
         What each share axis asks.
     leaky : float
         Share of each that is asked from other groups.
     """
     bounds, leak = targets.first, leaks.cells
     groups = np.flatnonzero(np.diff(bounds))
-    own, asked = targets.places - leak, leaky * targets.places
+    own, requested = targets.places - leak, leaky * targets.places
     cells = np.add.reduceat(strata.size, bounds[groups])
-    lacks_leak, lacks_cells = leak[groups] < asked - 1e-9, own[groups] > cells
-    labels = [_lacking(strata, groups, own, level, asked_of) for level, asked_of in enumerate(shares)]
+    lacks_leak, lacks_cells = leak[groups] < requested - 1e-9, own[groups] > cells
+    labels = [_lacking(strata, groups, own, level, shares_of) for level, shares_of in enumerate(shares)]
     lacks_labels = [~lacks_cells & ((absent > 0) | (few > 0)) for absent, few in labels]
     flagged = lacks_leak | lacks_cells | np.logical_or.reduce([np.zeros(len(groups), bool), *lacks_labels])
     if flagged.sum() > MOST_GROUPS and group is not None:
@@ -77,7 +77,7 @@ def shortfalls(
         if lacks_leak.any():
             messages.append(
                 f"in {lacks_leak.sum():,} of {total:,} labels of {name}, the others have fewer cells than the "
-                f"{asked:g} asked of them in each batch."
+                f"{requested:g} asked of them in each batch."
             )
         if lacks_cells.any():
             messages.append(
@@ -98,7 +98,7 @@ def shortfalls(
         where = f" in {group.name} {group.labels[g]!r}" if group else ""
         if lacks_leak[i]:
             messages.append(
-                f"the others have {leak[g]:g} cells for the {round(asked, 2):g} asked of them in each batch{where}."
+                f"the others have {leak[g]:g} cells for the {round(requested, 2):g} asked of them in each batch{where}."
             )
         if lacks_cells[i]:
             messages.append(
@@ -107,10 +107,10 @@ def shortfalls(
             )
             continue
         here = slice(bounds[g], bounds[g + 1])
-        for level, asked_of in enumerate(shares):
+        for level, shares_of in enumerate(shares):
             if lacks_labels[level][i]:
                 code = strata.levels[strata.label[here], level]
-                messages += _uneven(asked_of.column, asked_of.within(g), code, strata.size[here], own[g], where)
+                messages += _uneven(shares_of.column, shares_of.within(g), code, strata.size[here], own[g], where)
     return tuple(messages)
 
 
@@ -123,12 +123,12 @@ def rare_strata(rates: np.ndarray, n_batches: int) -> str:
         Cells that a batch takes from each stratum on average.
     n_batches : int
     """
-    asked = rates * n_batches
-    n, fewest = int((asked < 1 - 1e-6).sum()), float(asked.min())
+    requested = rates * n_batches
+    n, fewest = int((requested < 1 - 1e-6).sum()), float(requested.min())
     if n == 0:
         return ""
     return (
-        f"{n:,} of {len(asked):,} strata are asked less than one cell an epoch, {fewest:.2g} at least: not all are "
+        f"{n:,} of {len(requested):,} strata are asked less than one cell an epoch, {fewest:.2g} at least: not all are "
         "drawn in every epoch, but over epochs each comes as often as it is asked."
     )
 
@@ -140,7 +140,7 @@ def short_windows(
     groups = np.flatnonzero(np.diff(targets.first))
     bounds = strata.times_indptr[targets.first[groups]], strata.times_indptr[targets.first[groups + 1]]
     in_batch = targets.cells()
-    asked, held, tried = 0.0, 0.0, np.unique(np.linspace(0, len(groups) - 1, 32).astype(int))
+    requested, there, tried = 0.0, 0.0, np.unique(np.linspace(0, len(groups) - 1, 32).astype(int))
     for i in tried:
         times = strata.times[bounds[0][i] : bounds[1][i]]
         times = times[np.isfinite(times)]
@@ -152,11 +152,11 @@ def short_windows(
         own = targets.first[groups[i]], targets.first[groups[i] + 1]
         for focal in times[seen]:
             cells, within = cells_within(strata, own, in_batch, focal, half_width)
-            asked, held = asked + share_inside * cells, held + min(within, share_inside * cells)
-    if held >= 0.9 * asked:
+            requested, there = requested + share_inside * cells, there + min(within, share_inside * cells)
+    if there >= 0.9 * requested:
         return ()
     return (
-        f"a time window of {half_width:g} hours on each side holds {held / asked:.0%} of the cells asked inside "
+        f"a time window of {half_width:g} hours on each side holds {there / requested:.0%} of the cells asked inside "
         "it, on average over focal times: the others are drawn outside. Use a wider window (window_hours), a smaller "
         "batch_size, or a larger global_fraction.",
     )
@@ -178,10 +178,10 @@ def cells_within(
 
 
 def _lacking(
-    strata: Strata, groups: np.ndarray, own: np.ndarray, level: int, asked_of: AskedShares
+    strata: Strata, groups: np.ndarray, own: np.ndarray, level: int, shares_of: LabelShares
 ) -> tuple[np.ndarray, np.ndarray]:
     """How many of the labels asked for have no cells in each group, and how many too few."""
-    share, in_group, possible = asked_of.share, asked_of.group, np.count_nonzero(asked_of.share)
+    share, in_group, possible = shares_of.share, shares_of.group, np.count_nonzero(shares_of.share)
     if in_group is not None:
         possible = np.bincount(in_group[share > 0], minlength=len(own))[groups]
         share = share / np.bincount(in_group, share, len(own)).clip(1e-300)[in_group]

@@ -9,7 +9,7 @@ import numpy as np
 from cellcohort.cells import Column
 
 
-class AskedShares(NamedTuple):
+class LabelShares(NamedTuple):
     """What a share axis asks of each label of its column.
 
     Attributes
@@ -27,7 +27,7 @@ class AskedShares(NamedTuple):
     group: np.ndarray | None
 
     @classmethod
-    def of(cls, column: Column, share: np.ndarray, groups: Column | None) -> AskedShares:
+    def of(cls, column: Column, share: np.ndarray, groups: Column | None) -> LabelShares:
         """Bring shares to a sum of 1, and look up the groups of labels where they are part of `column`."""
         if abs(share.sum() - 1) > 1e-9:
             share = share / share.sum()
@@ -41,7 +41,7 @@ class AskedShares(NamedTuple):
         """Share of each label in the cells of a batch that come from its primary group."""
         return self.share if self.group is None else _scaled(np.where(self.group == primary, self.share, 0.0))
 
-    def asked(self, primary: np.ndarray, leaky: float) -> np.ndarray:
+    def in_batch(self, primary: np.ndarray, leaky: float) -> np.ndarray:
         """Share of each label in a batch with these primary groups."""
         if self.group is None:
             return self.share

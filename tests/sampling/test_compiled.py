@@ -1,0 +1,29 @@
+"""Compiled functions can be read: arrays that belong together are one argument."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "cellcohort"
+MOST_PARAMETERS = 7
+
+
+def compiled_functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and any("njit" in ast.unparse(one) for one in node.decorator_list):
+                yield f"{path.relative_to(SOURCE)}:{node.name}", node
+
+
+def parameters(function: ast.FunctionDef) -> int:
+    arguments = function.args
+    assert not arguments.vararg and not arguments.kwarg
+    return len([*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs])
+
+
+def test_no_compiled_function_has_more_than_seven_parameters() -> None:
+    found = {name: parameters(function) for name, function in compiled_functions()}
+    assert len(found) > 60
+    assert {name: n for name, n in found.items() if n > MOST_PARAMETERS} == {}
