@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex, ChunkOrder, find_chunk_index
-from cellcohort.sampling.chunked.demand import GroupBatches, GroupTimes, WindowSpec, window_demand, window_spec
+from cellcohort.sampling.chunked.demand import GroupBatches, WindowSpec, window_demand, window_spec
 from cellcohort.sampling.chunked.pool import (
     CHUNKS,
     Pool,
@@ -28,13 +28,12 @@ from cellcohort.sampling.chunked.pool import (
     take,
 )
 from cellcohort.sampling.chunked.rotation import Rotation
+from cellcohort.sampling.chunked.time_window import GroupTimes, chunk_around
 from cellcohort.sampling.drawing.cap import Cap, empty_counts
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.strata import Strata
-from cellcohort.sampling.rng import bits_of, key_of, mix, permuted, unit
+from cellcohort.sampling.rng import key_of, mix, unit
 
-CANDIDATES = 2  # chunks around a focal time that are compared; the best of more would leave out sparse chunks
-UNCOMPARED = 2  # one chunk in so many is taken without a comparison, so that sparse chunks are read too
 PREFERRED_ATTEMPTS = 4  # attempts at a window that begin where the one before it stopped; later ones begin anywhere
 MOST_ATTEMPTS = 32  # at a window before it may load more chunks than allowed
 _U = np.uint64
@@ -226,7 +225,7 @@ def _fill(
             fit = bring_forward(pool, request, 0, 0)
             while fit < cells and pool.counts[CHUNKS] < most_chunks:
                 if inside:
-                    chunk = _chunk_around(pool, needed[u], low, high, table, mix(key, _U(i)))
+                    chunk = chunk_around(pool, needed[u], low, high, table, mix(key, _U(i)))
                 else:
                     chunk = _next_chunk(pool, u, cursor, index, order)
                 if chunk < 0:
@@ -315,32 +314,3 @@ def _add_in_common_order(
             n_seen += 1
         longest = max(longest, n_seen)
     return longest / n_chunks
-
-
-@njit(cache=True, nogil=True)
-def _chunk_around(pool: Pool, stratum: int, low: int, high: int, table: Table, key: np.uint64) -> int:
-    """Return a chunk that is not in the window yet and holds many cells of a stratum between two times; -1 if none."""
-    index, start, chosen, chunk_of = table.chunks, table.strata.times_start, pool.chosen, table.chunks.chunk_of
-    begin, n = start[low], start[high] - start[low]
-    bits, best, most = bits_of(n), -1, 0
-    looked_at = CANDIDATES - 1 if mix(key, _U(UNCOMPARED)) % _U(UNCOMPARED) == 0 else 0
-    for i in range(n):
-        chunk = chunk_of[begin + permuted(i, n, bits, key)]
-        if chosen[chunk] or chunk == best:
-            continue
-        n_cells = _cells_between(index, chunk, stratum, low, high)
-        if n_cells > most:
-            best, most = chunk, n_cells
-        looked_at += 1
-        if looked_at == CANDIDATES or most == table.largest:
-            break
-    return best
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _cells_between(index: ChunkIndex, chunk: int, stratum: int, low: int, high: int) -> int:
-    """Return how many cells of a stratum in a chunk are of the times ``low <= time < high``."""
-    first, last = index.chunk_indptr[chunk], index.chunk_indptr[chunk + 1]
-    e = first + np.searchsorted(index.stratum[first:last], stratum)
-    times = index.time[index.cell_indptr[e] : index.cell_indptr[e + 1]]
-    return int(np.searchsorted(times, high) - np.searchsorted(times, low))
