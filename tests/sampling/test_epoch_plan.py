@@ -157,6 +157,27 @@ def test_batches_are_the_same_in_any_order(experiment: ExperimentAware, ratio: d
     assert spec.before.tolist() == taken[spec.stratum].tolist(), "counted by a jump, and batch by batch"
 
 
+@pytest.mark.parametrize("experiment", [ExperimentAware(), ExperimentAware(0.1), ExperimentAware(experiments=2)])
+def test_the_first_batch_of_an_epoch_does_not_wait_for_others(
+    experiment: ExperimentAware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = CellTable.from_frame(table({(f"e{e}", f"c{c}"): 300 for e in range(3) for c in range(4)}))
+    plan = sampler(cells, {"e": experiment, "c": ConditionBalanced()}, 18)._picker.plan
+    planned: list[int] = []
+    whole = plan.batches._plan
+
+    def record(first: int, n: int, *rest: Any) -> Any:
+        planned.append(n)
+        return whole(first, n, *rest)
+
+    monkeypatch.setattr(plan.batches, "_plan", record)
+    plan.spec(0, 0)
+    assert planned == [1]
+    for number in range(300):
+        plan.spec(0, number)
+    assert max(planned) == 64 and sum(planned) == 320, "each batch is planned once"
+
+
 def counted(plan: Any, first: int, last: int, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, int]:
     """Cells of each stratum that a jump from one batch to another counts, and how many batches it rounds for that."""
     rounded = [0]

@@ -301,9 +301,10 @@ class BatchSampler(Passes):
         Notes
         -----
         Without a time window, a batch takes the cells that follow those of earlier batches of its epoch. A jump counts
-        these first: at once where no cells leak and each batch holds equally many of all labels, else in about a
-        microsecond for each batch passed over (in tens of microseconds with thousands of labels). So a jump over 4,000
-        batches takes a few milliseconds, and over 1,000,000 about a second. With a time window nothing is counted.
+        these first: at once, however many it passes over, unless cells leak or a batch has several primary labels.
+        These batches are rounded by several sequences together, whose sums are not known without rounding each batch:
+        that takes about a microsecond for each one passed over (tens of microseconds with thousands of labels), hence a
+        few milliseconds for 4,000 and a second or two for 1,000,000. With a time window nothing is counted.
         """
         return self._draw(whole_number("epoch", epoch, 0), whole_number("step", step, 0))
 

@@ -42,13 +42,11 @@ def covering(plan: Plan) -> tuple[int, str]:
 
 def _length(batches: EpochPlan, size: np.ndarray, epoch: int) -> int:
     """Return the fewest batches with which an epoch takes every cell of every stratum."""
-    index, taken = 0, np.zeros(len(size), np.int64)
-    while True:
-        stretch = batches.stretch(epoch, index)
+    end, taken = 0, np.zeros(len(size), np.int64)
+    while (taken < size).any():
+        stretch = batches.stretch(epoch, end)
+        end += len(stretch.primary)
         np.maximum.at(taken, stretch.stratum, stretch.before + stretch.n_cells)
-        if (taken >= size).all():
-            break
-        index += 1
-    of = np.repeat(np.arange(batches.per_stretch), np.diff(stretch.ptr))
+    of = np.repeat(np.arange(len(stretch.primary)), np.diff(stretch.ptr))
     unfinished = of[stretch.before < size[stretch.stratum]]  # batches before which a stratum had cells left
-    return index * batches.per_stretch + int(unfinished.max(initial=0)) + 1
+    return stretch.first + int(unfinished.max(initial=0)) + 1

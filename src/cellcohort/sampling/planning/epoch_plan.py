@@ -2,6 +2,9 @@
 
 Batches are planned some at a time, in their order, and what they take from each stratum is counted. So the next batch
 takes cells that none of its epoch before it took. A jump counts the cells of the batches that it passes over.
+
+Batch `i` of all epochs end to end is built around the group in whose interval the fraction of ``i`` times the golden
+section lies, where every group has an interval as long as its weight. Each run of `RUN` batches is put in random order.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from cellcohort.sampling.rng import Whole, key_of, mix, permuted
 CELLS_PLANNED = 2**14  # of the batches that are planned together, a stretch of the sequence
 STRETCHES_KEPT = 4
 SUMMED = 2**26  # batches whose cells are summed up at once, so that no sum exceeds 64 bits
-RUN = 16
-WHOLE = 2**32
+RUN = 16  # batches
+WHOLE = 2**32  # length of the intervals of all groups
 STEP = round(GOLDEN * WHOLE) | 1
 _U = np.uint64
 
@@ -52,8 +55,9 @@ class BatchSpec(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Some batches that follow each other, as in `BatchSpec`: batch `i` has the entries ``ptr[i]:ptr[i + 1]``."""
+    """Batches from number `first` of an epoch on, as in `BatchSpec`: the i-th has the entries ``ptr[i]:ptr[i + 1]``."""
 
+    first: int
     primary: list[Any]
     occurrence: list[int]
     focal: list[float]
@@ -64,13 +68,13 @@ class Stretch(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What batches of an epoch before its stretch number `stretch` hold.
+    """What batches of an epoch before its number `end` hold.
 
     `begun` is how many of all epochs were built around each group, `taken` the cells of each stratum in this epoch.
     """
 
     epoch: int
-    stretch: int
+    end: int
     begun: np.ndarray
     taken: np.ndarray
 
@@ -132,34 +136,41 @@ class EpochPlan:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        kept = sum(array.nbytes for _, stretch in self._kept for array in stretch[4:])
+        kept = sum(array.nbytes for _, one in self._kept for array in (one.stratum, one.n_cells, one.before))
         return self.targets.nbytes + self.leaks.nbytes + kept + (self._progress.taken.nbytes if self._progress else 0)
 
     def spec(self, epoch: int, number: int) -> BatchSpec:
         """Return what batch `number` of an epoch is to hold."""
-        index, i = divmod(number, self.per_stretch)
-        primary, occurrence, focal, ptr, stratum, n_cells, before = self.stretch(epoch, index)
+        first, primary, occurrence, focal, ptr, stratum, n_cells, before = self.stretch(epoch, number)
+        i = number - first
         entries = slice(ptr[i], ptr[i + 1])
         return BatchSpec(primary[i], occurrence[i], focal[i], stratum[entries], n_cells[entries], before[entries])
 
-    def stretch(self, epoch: int, index: int) -> Stretch:
-        """Batches ``index * per_stretch`` to ``(index + 1) * per_stretch - 1`` of an epoch."""
+    def stretch(self, epoch: int, number: int) -> Stretch:
+        """Return the batches of an epoch that are planned together with one of them."""
+        first, end = self._ends(number)
         for place, stretch in self._kept:
-            if place == (epoch, index):
+            if place == (epoch, first):
                 return stretch
-        first, progress = epoch * self._per_epoch, self._progress
-        if progress is None or progress.epoch != epoch or progress.stretch > index:
-            progress = Progress(epoch, 0, self._begin(first), np.zeros(self.targets.first[-1], self._counter_type))
-        begun, taken, first = progress.begun.copy(), progress.taken.copy(), first + index * self.per_stretch
-        if progress.stretch < index:
-            begun = self._pass_over(begun, first, taken)
-        primary, occurrence, ptr, *entries = self._plan(first, begun, taken)
+        start, progress = epoch * self._per_epoch, self._progress
+        if progress is None or progress.epoch != epoch or progress.end > first:
+            progress = Progress(epoch, 0, self._begin(start), np.zeros(self.targets.first[-1], self._counter_type))
+        begun, taken = progress.begun.copy(), progress.taken.copy()
+        if progress.end < first:
+            begun = self._pass_over(begun, start + first, taken)
+        primary, occurrence, ptr, *entries = self._plan(start + first, end - first, begun, taken)
         focal = self._focal_times(epoch, primary, occurrence).tolist()
         each = primary.tolist() if primary.ndim == 1 else list(primary)
-        stretch = Stretch(each, occurrence.tolist(), focal, ptr.tolist(), *entries)
-        self._kept = (((epoch, index), stretch), *self._kept[: STRETCHES_KEPT - 1])
-        self._progress = Progress(epoch, index + 1, begun, taken)
+        stretch = Stretch(first, each, occurrence.tolist(), focal, ptr.tolist(), *entries)
+        self._kept = (((epoch, first), stretch), *self._kept[: STRETCHES_KEPT - 1])
+        self._progress = Progress(epoch, end, begun, taken)
         return stretch
+
+    def _ends(self, number: int) -> tuple[int, int]:
+        """First and end of the batches planned together with one: few where an epoch begins, lest the first wait."""
+        n = self.per_stretch
+        first = number // n * n if number >= n else 1 << number.bit_length() >> 1
+        return first, first + n if number >= n else min(max(2 * first, 1), n)
 
     def _begin(self, first: int) -> np.ndarray:
         """How many batches before number `first` of all epochs are built around each group, int64 (n_groups,)."""
@@ -172,9 +183,9 @@ class EpochPlan:
             count_cells(self.targets, self.leaks, begun, end, taken, self.places, self.key)
         return end
 
-    def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Plan a stretch from batch `first` of all epochs on; counts batches in `begun` and cells in `taken`."""
-        primary = primary_groups(self.groups, first, self.per_stretch, self.key)
+    def _plan(self, first: int, n: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Plan `n` batches from number `first` of all epochs on; counts batches in `begun` and cells in `taken`."""
+        primary = primary_groups(self.groups, first, n, self.key)
         return _plan_stretch(primary, begun, self.targets, self.leaks, taken, self.places, self.key)
 
     def _focal_times(self, epoch: int, primary: np.ndarray, occurrence: np.ndarray) -> np.ndarray:

@@ -120,14 +120,14 @@ class PrimarySets(EpochPlan):
     @override
     def _pass_over(self, begun: np.ndarray, first: int, taken: np.ndarray) -> np.ndarray:
         while self._counted and begun[0] < first:
-            self._plan(int(begun[0]), begun, taken)
+            self._plan(int(begun[0]), min(self.per_stretch, first - int(begun[0])), begun, taken)
         return self._begin(first)
 
     @override
-    def _plan(self, first: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
-        primary = primary_sets(self._groups, self._upto, self.n_primary, first, self.per_stretch, self.key)
-        turn = np.arange(first, first + self.per_stretch)
-        begun += self.per_stretch
+    def _plan(self, first: int, n: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
+        primary = primary_sets(self._groups, self._upto, self.n_primary, first, n, self.key)
+        turn = np.arange(first, first + n)
+        begun += n
         return primary, turn, *_plan_stretch(self._blocks, primary, turn, taken, self.key)
 
 
