@@ -286,7 +286,8 @@ def _round_each(
         part = targets.own[group] - np.floor(targets.own[group] + 1e-9)  # rounds down below 1 - part
         u = min(max((turn * PLASTIC + b / k) % 1.0, 1e-6), 1 - 1e-6)
         theta = u if part < 1e-9 else u * (1 - part) if size < targets.own[group] else 1 - part + u * part
-        rounded = round_group(targets, group, turn * k + b, (np.int64(theta * PARTS) - 1) | 1, size, mix(key, _U(group)))
+        offset = (np.int64(theta * PARTS) - 1) | 1  # odd, as all are
+        rounded = round_group(targets, group, turn * k + b, offset, size, mix(key, _U(group)))
         for i in range(len(rounded.stratum)):
             stratum[filled], n_cells[filled] = targets.first[group] + rounded.stratum[i], rounded.cells[i]
             filled += rounded.cells[i] > 0
