@@ -13,6 +13,7 @@ from cellcohort.sampling.drawing.time_window import CLASSES, SMALL, TOLERANCE
 from cellcohort.sampling.planning.plan import Plan
 
 MASK = 2**64 - 1
+PARTS = 2**36  # of a cell
 PLASTIC = 0.7548776662466927
 GOLDEN, MIX1, MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -238,10 +239,10 @@ def round_batch(plan: Plan, group: int, occurrence: int) -> list[tuple[int, int]
     targets, key = batches.targets, mix(int(batches.key), group)
     own_strata = [s for s in range(len(strata.group)) if strata.group[s] == group]
     cells, own, leak = targets.cells(), float(targets.own[group]), float(batches.leaks.cells[group])
-    theta = min(max((0.25 + occurrence * ((math.sqrt(5) - 1) / 2)) % 1.0, 1e-9), 1 - 1e-9)
+    offset = offset_at(occurrence)
     joint = bool(batches.leaks.joint[group])
     taken = own_cells(
-        [cells[s] for s in own_strata], own, plan.places, (occurrence, theta), bool(targets.equal[group]), key
+        [cells[s] for s in own_strata], own, plan.places, (occurrence, offset), bool(targets.equal[group]), key
     )
     n_own = sum(taken)
     found: list[tuple[int, int]] = []
@@ -253,7 +254,7 @@ def round_batch(plan: Plan, group: int, occurrence: int) -> list[tuple[int, int]
             found += [(s, n - leaked), *leaks(plan, group, int(strata.label[s]), leaked, occurrence)]
         return [(s, n) for s, n in found if n]
     line = leak_line(plan, group)
-    labels = [label_at(line, n_own + 1 - theta - own + j) for j in range(plan.places - n_own)]
+    labels = [label_at(line, n_own + 1 - offset / PARTS - own + j) for j in range(plan.places - n_own)]
     for label in sorted({*labels, *(int(strata.label[s]) for s in own_strata)}):
         found += [(s, n) for s, n in zip(own_strata, taken, strict=True) if strata.label[s] == label]
         found += leaks(plan, group, label, labels.count(label), occurrence)
@@ -296,9 +297,8 @@ def round_set(plan: Plan, primary: list[int], turn: int) -> list[tuple[int, int]
         for labels in own
     )
     if whole:
-        theta = min(max((0.25 + turn * ((math.sqrt(5) - 1) / 2)) % 1.0, 1e-9), 1 - 1e-9)
         equal = bool(plan.batches._blocks.labels.equal[0])
-        of_label = own_cells(list(weight * places), places, places, (turn, theta), equal, key)
+        of_label = own_cells(list(weight * places), places, places, (turn, offset_at(turn)), equal, key)
         upto, dealt = 0, 0
         for each, n in enumerate(of_label):
             leaked = int((upto + n) * (n_leak / places) + psi) - int(upto * (n_leak / places) + psi)
@@ -319,7 +319,7 @@ def round_set(plan: Plan, primary: list[int], turn: int) -> list[tuple[int, int]
             u = min(max((turn * PLASTIC + b / k) % 1.0, 1e-6), 1 - 1e-6)
             theta = u if part < 1e-9 else u * (1 - part) if n < targets.own[group] else 1 - part + u * part
             goal = [targets.cells()[s] for s in mine]
-            turns = (turn * k + b, theta)
+            turns = (turn * k + b, (int(theta * PARTS) - 1) | 1)
             taken = own_cells(goal, float(targets.own[group]), n, turns, bool(targets.equal[group]), mix(key, group))
             found += [(int(label_of[s]), s, m) for s, m in zip(mine, taken, strict=True)]
         there = [each for each in range(n_labels) if outside[each]]
@@ -342,11 +342,14 @@ def spread(others: list[int], size: np.ndarray, count: int, label: int, turn: in
     return [(s, places.count(s)) for s in dict.fromkeys(places)]
 
 
-def own_cells(
-    target: list[float], own: float, places: int, turn: tuple[int, float], equal: bool, key: int
-) -> list[int]:
+def offset_at(occurrence: int) -> int:
+    """How far the places of the n-th batch have moved on, in parts of a cell."""
+    return (PARTS // 4 - 1 + occurrence * 2 * (round((math.sqrt(5) - 1) / 2 * PARTS / 2) | 1)) % PARTS
+
+
+def own_cells(target: list[float], own: float, places: int, turn: tuple[int, int], equal: bool, key: int) -> list[int]:
     """Cells of each stratum of the group: places one apart on the line on which the targets lie end to end."""
-    occurrence, theta = turn
+    occurrence, offset = turn
     n, cells = len(target), [0] * len(target)
     if equal and abs(own - round(own)) < 1e-9:
         total = round(own)
@@ -356,10 +359,11 @@ def own_cells(
             place = (occurrence % per_round * spare + j) % n
             cells[permuted(place, n, mix(key, occurrence // per_round))] += 1
         return cells
-    ends = np.cumsum(target)
+    ends = [2 * round(end * PARTS / 2) for end in np.cumsum(target).tolist()]
     for j in range(places):
-        if j + 1 - theta < own:
-            slot = min(n - 1, int((ends <= j + 1 - theta).sum()))
+        point = (j + 1) * PARTS - offset
+        if point < 2 * round(own * PARTS / 2):
+            slot = min(n - 1, sum(end <= point for end in ends))
             cells[permuted(slot, n, mix(key, occurrence // n)) if equal else slot] += 1
     return cells
 
