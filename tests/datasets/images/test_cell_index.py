@@ -261,6 +261,10 @@ def test_a_position_may_lack_a_channel_in_which_it_has_no_cells(tmp_path: Path) 
             lambda frame: frame.drop(columns="well"),
             r"fov of one names 1 position that the plate lacks: 0; it has A/1/0",
         ),
+        (
+            lambda frame: frame.assign(well=frame["well"].where(frame["t"] > 0)),
+            r"missing values, by column: {'well': \d+}",
+        ),
         (lambda frame: frame.assign(interval_minutes=0.5), r"rises by 0\.5 a frame, and interval_minutes=0\.5 says"),
     ],
 )
@@ -269,6 +273,21 @@ def test_an_index_that_cannot_be_used_is_refused(
 ) -> None:
     with pytest.raises((ValueError, FileNotFoundError), match=said):
         load(changed(change), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("y", 3.0), ("perturbation", "mock too"), ("hours_post_perturbation", 9.0)]
+)
+def test_what_all_channels_of_a_cell_share_may_not_differ_between_them(
+    changed: Callable[..., Path], tmp_path: Path, name: str, value: Any
+) -> None:
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        frame = frame[(frame["experiment"] == "one")].drop(columns="interval_minutes")
+        return frame.assign(**{name: frame[name].mask(frame["channel_name"] == "Phase", value)})
+
+    named = {"perturbation": "condition", "hours_post_perturbation": "hours"}.get(name, name)
+    with pytest.raises(ValueError, match=rf"{named} of one differ between the channels.*data\.channels=each"):
+        load(changed(change), tmp_path, channels="together")
 
 
 def test_what_is_not_understood_is_listed_and_paths_are_given_once(

@@ -145,6 +145,10 @@ def test_a_plate_without_a_pixel_size_is_named(folder: Path, tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"bare\.zarr gives no pixel size for position A/1/0.*data\.pixel_size=null"):
         load_timelapse(path, patch=(1, 12, 16), pixel_size=0.5, cache=tmp_path / "cache")
     with pytest.raises(
+        ValueError, match=r"pixel_size=0\.001 makes a patch of .* smaller than one pixel .* of 0\.25 microm"
+    ):
+        load(folder, tmp_path, pixel_size=0.001)
+    with pytest.raises(
         ValueError, match=r"\[1, 40, 60\].*, which is \[1, 160, 240\] pixels of the plate, does not fit into 2"
     ):
         load(folder, tmp_path, pixel_size=1.0, patch=(1, 40, 60))

@@ -41,6 +41,7 @@ MEASURED = [name for name in SCHEMA if name.startswith(("norm_", "pixel_size_"))
 LEFT_OUT = (*MADE, *MEASURED)  # known and not needed: made of other columns, or measured of the images themselves
 KEY = ("position", "track_id", "t")
 SIZES = ("pixel_size_z_um", "pixel_size_xy_um")  # used where the plate gives none
+SHARED = ("y", "x", "condition", "hours")  # what all channels of a cell have in common
 CLOSE = 1e-3  # hours that times of 32 bits may be off
 UNLIKE = 2.0  # how many times the minutes between frames real times may be apart, or be closer
 
@@ -91,7 +92,8 @@ def read_cell_index(path: str | Path) -> list[Experiment]:
     rows = _frame(_table(path, {name: names[name] for name in sorted(some)}))
     if not len(rows):
         raise ValueError(f"{path} has no rows; a row per cell, time and channel is needed.")
-    if holes := {names[name]: n for name in NEEDED if name in rows and (n := int(rows[name].isna().sum()))}:
+    needed = [*NEEDED, *(["well"] if not rows["fov"].astype(str).str.contains("/").all() else [])]
+    if holes := {names[name]: n for name in needed if name in rows and (n := int(rows[name].isna().sum()))}:
         raise ValueError(f"{path} has missing values, by column: {holes}; fill them, or drop these rows.")
     common = rows.groupby("channel", observed=True)["experiment"].nunique()
     channels = sorted(common.index, key=lambda channel: (-common[channel], str(channel)))
@@ -234,6 +236,12 @@ def _once(rows: pd.DataFrame) -> pd.DataFrame:
     again = rows.duplicated(key).to_numpy()
     texts = rows.astype(object).where(rows.notna(), None)
     differ = [name for name in rows if name != "channel" and (texts[name] != texts[name].shift())[again].any()]
+    if unlike := [name for name in SHARED if name in differ]:
+        row = rows[again & (texts[unlike[0]] != texts[unlike[0]].shift()).to_numpy()].iloc[0]
+        raise ValueError(
+            f"{listed(unlike)} of {row['experiment']} differ between the channels of a cell, such as {unlike[0]} in "
+            f"{row['position']}. Give each cell one, or make each channel a sample of its own by data.channels=each."
+        )
     return rows[~again].drop(columns=[name for name in differ if name not in key]).reset_index(drop=True)
 
 

@@ -83,7 +83,14 @@ class Region:
                     f"{one.experiment}. Add a scale to the coordinateTransformations of its images, or set "
                     "data.pixel_size=null."
                 )
-            sizes[:, 1:] = np.maximum(np.rint(sizes[:, 1:] * self.pixel_size / own), 1)
+            exact = sizes[:, 1:] * self.pixel_size / own
+            if (fine := (exact < 1).any(axis=1)).any():
+                one = fields[int(np.argmax(fine))]
+                raise ValueError(
+                    f"pixel_size={self.pixel_size:g} makes a patch of {list(self.patch)} smaller than one pixel of "
+                    f"position {one.name} of {one.experiment}, of {one.pixel_size[1]:g} micrometers. Give micrometers."
+                )
+            sizes[:, 1:] = np.maximum(np.rint(exact), 1)
         if self.z == "max":
             sizes[:, 0] = [field.shape[2] for field in fields]
         images = np.array([field.shape[2:] for field in fields])
