@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numba import njit
 
-from cellcohort.labels import in_order
+from cellcohort.coded_columns import Column, code_labels, joint_column, of_one_experiment
+from cellcohort.mapped_arrays import NO_FILES, ArrayFiles
 from cellcohort.messages import listed, meant, several
 from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing, said_words
 
@@ -21,40 +19,6 @@ Name = str | Sequence[str]  # of a column, or of several that are a key jointly
 
 class DefaultName(str):
     """A name that nobody gave: where the table has no such column, there is none."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A label column as small integers.
-
-    Attributes
-    ----------
-    name : str
-        Name of the column, or names joined by ``" x "`` for a joint column.
-    codes : numpy.ndarray of int, shape (n_cells,)
-        Index into `labels` of every cell, in the smallest integer type that holds it.
-    labels : tuple
-        The labels in sorted order. A table made by :meth:`CellTable.take` keeps the labels of
-        the table it came from, so some of them may have no cell.
-    """
-
-    name: str
-    codes: np.ndarray
-    labels: tuple[Any, ...]
-
-    def counts(self) -> np.ndarray:
-        """Cells per label, shape (n_labels,); not to be written to."""
-        return self._counts
-
-    @cached_property
-    def _counts(self) -> np.ndarray:
-        counts = _count(self.codes, np.zeros(len(self.labels), np.int64))
-        counts.flags.writeable = False
-        return counts
-
-    def present(self) -> list[Any]:
-        """Return the labels that at least one cell has."""
-        return [label for label, n in zip(self.labels, self.counts(), strict=True) if n]
 
 
 class CellTable:
@@ -72,10 +36,13 @@ class CellTable:
         Rows of that table that are stored together, where it is one of a store.
     keys : tuple of str
         Columns by which a cell is found again in its source, beside its labels and hours.
+    files : ArrayFiles
+        Where the arrays are that are made of this table.
     """
 
     chunk_rows: int | None = None
     keys: tuple[str, ...] = ()
+    files: ArrayFiles = NO_FILES
 
     def __init__(
         self,
@@ -88,6 +55,7 @@ class CellTable:
     ) -> None:
         self._frame, self._roles, self._columns, self._missing = frame, roles, columns, missing
         self.hours, self.rows = hours, rows
+        self._places: np.ndarray | None = None  # in the frame, of which this table may have some cells only
 
     @classmethod
     def from_frame(
@@ -136,20 +104,49 @@ class CellTable:
                 _require(frame, role, part)
         refuse_missing(frame, (), names_of(named.values()), missing, "CellTable.from_frame(..., missing='label')")
         roles = {role: name for role, name in named.items() if role != "hours"}
-        table = cls(frame, roles, {}, _hours(frame[str(named["hours"])]) if "hours" in named else None, missing)
+        hours_of = _hours(frame[str(named["hours"])]) if "hours" in named else None
+        return cls.of_validated(frame, roles, hours_of, missing, NO_FILES)
+
+    @classmethod
+    def of_validated(
+        cls,
+        frame: pd.DataFrame,
+        roles: dict[str, Name],
+        hours: np.ndarray | None,
+        missing: Missing,
+        files: ArrayFiles,
+    ) -> CellTable:
+        """Return the table of a frame that :meth:`from_frame` has validated."""
+        table = cls(frame, roles, {}, hours, missing)
+        table.files = files
         table._columns |= {role: table.column(name) for role, name in roles.items()}
         if {"experiment", "track"} <= set(roles):
-            table._columns["track"] = _of_one_experiment(table.column("track"), table.column("experiment"))
+            table._columns["track"] = of_one_experiment(table.column("track"), table.column("experiment"), files)
         return table
 
     def __len__(self) -> int:
-        return len(self._frame)
+        return len(self._frame if self._places is None else self._places)
 
     def __repr__(self) -> str:
         parts = [f"{len(column.present())} x {role}" for role, column in self._columns.items() if role in self._roles]
         if self.hours is not None:
             parts.append(f"{np.nanmin(self.hours):g} to {np.nanmax(self.hours):g} hours")
         return f"CellTable({len(self):,} cells: {', '.join(parts)})"
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The columns of all cells, one row each."""
+        return self._frame if self._places is None else self._frame.iloc[self._places]
+
+    @property
+    def roles(self) -> dict[str, Name]:
+        """Columns by role: "experiment", "condition" and "track", those that there are."""
+        return dict(self._roles)
+
+    @property
+    def missing(self) -> Missing:
+        """What a missing value does, as :meth:`from_frame` was told."""
+        return self._missing
 
     @property
     def column_names(self) -> list[str]:
@@ -183,12 +180,12 @@ class CellTable:
             The table has no such column, or it has missing values.
         """
         if not isinstance(name, str):
-            return _joint([self.column(part) for part in name])
+            return joint_column([self.column(part) for part in name], self.files)
         if name not in self._columns:
             if not self.has(name):
                 raise ValueError(self._unknown(name))
             words = said_words(self._frame.attrs.get("words", {}).get(name, {}))  # those that a text file had
-            self._columns[name] = _code(_only(self._frame, name), self._missing, words)
+            self._columns[name] = code_labels(self.values(name), self._missing, words)
         return self._columns[name]
 
     def unlabelled(self, name: Name) -> np.ndarray:
@@ -204,11 +201,12 @@ class CellTable:
 
     def values(self, name: str) -> pd.Series:
         """Values of a column as the table holds them, one per cell; the index plays no part."""
-        return _only(self._frame, name)
+        values = _only(self._frame, name)
+        return values if self._places is None else values.iloc[self._places]
 
     def with_column(self, name: str, values: Any) -> CellTable:
         """Return the same cells with one more column, (n_cells,)."""
-        frame = self._frame.assign(**{name: values})
+        frame = self.frame.assign(**{name: values})
         table = CellTable(frame, self._roles, dict(self._columns), self.hours, self._missing, self.rows)
         table.chunk_rows, table.keys = self.chunk_rows, self.keys
         return table
@@ -235,12 +233,27 @@ class CellTable:
             Positions in this table, see :func:`~cellcohort.cells.checked_positions`; they become positions
             0..n-1 of the new one.
         """
-        positions = checked_positions(positions, len(self))
-        columns = {role: Column(c.name, c.codes[positions], c.labels) for role, c in self._columns.items()}
-        hours = None if self.hours is None else self.hours[positions]
-        rows = positions if self.rows is None else self.rows[positions]
-        part = CellTable(self._frame.iloc[positions], self._roles, columns, hours, self._missing, rows)
-        part.chunk_rows, part.keys = self.chunk_rows, self.keys
+        positions = _checked(np.asarray(positions), len(self))
+        files, known = self.files.of("cells", positions), {role: self._columns[role] for role in self._roles}
+        rows_differ = self.rows is not self._places
+
+        def of_these() -> list[np.ndarray]:
+            found = [positions.copy() if self._places is None else self._places[positions]]
+            if rows_differ:
+                found.append(positions if self.rows is None else self.rows[positions])
+            if self.hours is not None:
+                found.append(self.hours[positions])
+            return [*found, *(column.codes[positions] for column in known.values())]
+
+        places, *others = files.arrays(of_these)
+        rows = others.pop(0) if rows_differ else places
+        hours = None if self.hours is None else others.pop(0)
+        columns = {
+            role: Column(column.name, codes, column.labels)
+            for (role, column), codes in zip(known.items(), others, strict=True)
+        }
+        part = CellTable(self._frame, self._roles, columns, hours, self._missing, rows)
+        part.chunk_rows, part.keys, part.files, part._places = self.chunk_rows, self.keys, files, places
         return part
 
 
@@ -265,14 +278,6 @@ def _check_name(role: str, name: Any) -> None:
         raise ValueError(f"{role}={name!r} must be {may}; columns that are named by numbers need texts as names.")
 
 
-@njit(cache=True)
-def _count(codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Add the cells of each code to `counts`; numpy's bincount would take 8 bytes a cell."""
-    for code in codes:
-        counts[code] += 1
-    return counts
-
-
 def _require(frame: pd.DataFrame, role: str, name: str) -> None:
     if name not in frame.columns:
         there = list(map(str, frame.columns))
@@ -289,72 +294,6 @@ def _only(frame: pd.DataFrame, name: str, role: str = "") -> pd.Series:
     if isinstance(found, pd.DataFrame):
         raise ValueError(f"{role}{name!r} names {found.shape[1]} columns of the table; rename all but one.")
     return found
-
-
-def factorized(values: pd.Series) -> tuple[np.ndarray, Any]:
-    """Return the codes of the values of a column, -1 for missing ones, and its labels in the order in which they come.
-
-    Raises
-    ------
-    ValueError
-        The column holds lists or other values that are no labels.
-    """
-    try:
-        return pd.factorize(values)
-    except TypeError:  # lists, arrays and mappings, which are not hashable
-        odd = next(value for value in values if not isinstance(value, Hashable))
-        raise ValueError(
-            f"column {values.name!r} holds values that can be no labels, such as {odd!r}, a {type(odd).__name__}; make "
-            "each of them a text or a number first."
-        ) from None
-
-
-def _code(values: pd.Series, missing: str, words: str) -> Column:
-    """Codes by label, never by the category codes a file happened to have."""
-    codes, uniques = factorized(values)
-    labels: list[Hashable] = uniques.tolist()
-    holes = codes < 0
-    if holes.any():
-        if missing == "error":
-            raise ValueError(
-                f"missing values: {values.name!r} in {int(holes.sum())} of {len(values)} rows{words}. "
-                "Fill or drop these rows, or make them a label of their own with data.missing=label, in code "
-                "CellTable.from_frame(..., missing='label')."
-            )
-        if MISSING_LABEL in labels:
-            raise ValueError(
-                f"column {values.name!r} has missing values and a label {MISSING_LABEL!r}; rename that label "
-                "or fill the missing values."
-            )
-        codes = np.where(holes, len(labels), codes)
-        labels = [*labels, MISSING_LABEL]
-    order = in_order(labels)
-    rank = np.empty(len(labels), _smallest(len(labels)))
-    rank[order] = np.arange(len(labels))
-    return Column(str(values.name), rank[codes], tuple(labels[i] for i in order))
-
-
-def _joint(columns: list[Column]) -> Column:
-    if not columns:
-        raise ValueError("an empty list of columns; name at least one.")
-    code = np.zeros(len(columns[0].codes), np.int64)
-    for column in columns:
-        code = code * len(column.labels) + column.codes
-    present, codes = np.unique(code, return_inverse=True)
-    parts = np.unravel_index(present, [len(column.labels) for column in columns])
-    labels = tuple(
-        tuple(column.labels[i] for column, i in zip(columns, row, strict=True)) for row in zip(*parts, strict=True)
-    )
-    return Column(" x ".join(column.name for column in columns), codes.astype(_smallest(len(labels))), labels)
-
-
-def _of_one_experiment(track: Column, experiment: Column) -> Column:
-    """Return the tracks; where experiments share some of their labels, as labels of both columns jointly."""
-    pairs = track.codes.astype(np.int64) * len(experiment.labels) + experiment.codes
-    if len(pd.unique(pairs)) == len(track.present()):
-        return track
-    joint = _joint([experiment, track])
-    return Column(track.name, joint.codes, joint.labels)
 
 
 def names_of(names: Iterable[Name | None]) -> list[str]:
@@ -401,10 +340,6 @@ def _hours(values: pd.Series) -> np.ndarray:
     return hours
 
 
-def _smallest(n: int) -> np.dtype:
-    return np.min_scalar_type(-max(n, 1))
-
-
 def checked_positions(positions: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
     """Positions among n cells, int64.
 
@@ -413,7 +348,10 @@ def checked_positions(positions: Sequence[int] | np.ndarray, n: int) -> np.ndarr
     IndexError, TypeError
         A position is not in 0..n-1, or not an integer.
     """
-    position = np.array(positions)
+    return _checked(np.array(positions), n)
+
+
+def _checked(position: np.ndarray, n: int) -> np.ndarray:
     if position.size and position.dtype.kind not in "iu":
         raise TypeError(f"positions have type {position.dtype}; use integers, np.flatnonzero(mask) for a mask.")
     if position.size and (position.min() < 0 or position.max() >= n):

@@ -114,6 +114,12 @@ def fingerprint(*parts: Any, digits: int = 16) -> str:
     return found.hexdigest()[:digits]
 
 
+def stamp(file: Path) -> str:
+    """Return the path, size and time of a file, which change when it is written anew."""
+    about = file.stat()
+    return f"{file.resolve()} {about.st_size} {about.st_mtime_ns}"
+
+
 @contextmanager
 def locked(file: Path) -> Iterator[bool]:
     """Hold the lock of a file while the block runs; the system releases it however the process ends.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
@@ -23,7 +26,60 @@ ALIGNED = 64  # bytes
 DIGEST = 16  # bytes at the end of a file: the digest of those before
 HEADER = 4096  # bytes of a file that hold a header, at most
 ABANDONED = 3600  # seconds since the last byte of a file that is being written, from which its process counts as gone
+_HELD = threading.local()  # directories whose lock this thread holds
 NOT_WRITABLE = (*REFUSED, errno.EEXIST, errno.ENOTDIR, errno.ENOENT)
+
+
+@dataclass(frozen=True)
+class ArrayFiles:
+    """Files of the arrays that are made of one source, so that all processes share them and later ones find them.
+
+    Attributes
+    ----------
+    directory : path or None
+        As for :func:`cached_arrays`.
+    inputs : tuple
+        All that the arrays depend on: plain values.
+    """
+
+    directory: str | os.PathLike[str] | None = None
+    inputs: tuple[Any, ...] = ()
+
+    def of(self, *inputs: Any) -> ArrayFiles:
+        """Return the files of arrays that depend on these inputs besides: plain values and arrays."""
+        if self.directory is None:
+            return self
+        return ArrayFiles(self.directory, (_digest([*self.inputs, *inputs]).hex(),))
+
+    def arrays(self, make: Callable[[], Iterable[np.ndarray]]) -> tuple[np.ndarray, ...]:
+        """As :func:`cached_arrays`; every process gives the warnings that there were when the arrays were made."""
+        if self.directory is None:
+            return tuple(make())
+
+        def with_warnings() -> Iterable[np.ndarray]:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", UserWarning)
+                arrays = tuple(make())
+            texts = [str(each.message) for each in caught if issubclass(each.category, UserWarning)]
+            return [as_bytes(texts), *arrays]
+
+        texts, *arrays = cached_arrays(self.directory, self.inputs, with_warnings)
+        for text in from_bytes(texts):
+            warnings.warn(text, stacklevel=3)
+        return tuple(arrays)
+
+
+NO_FILES = ArrayFiles()
+
+
+def as_bytes(values: Any) -> np.ndarray:
+    """Return plain values as an array, uint8 (n,), which :func:`from_bytes` reads."""
+    return np.frombuffer(json.dumps(values).encode(), np.uint8)
+
+
+def from_bytes(array: np.ndarray) -> Any:
+    """Return the plain values in an array."""
+    return json.loads(array.tobytes())
 
 
 def cached_arrays(
@@ -66,7 +122,7 @@ def cached_arrays(
         if arrays is not None:
             return arrays
         file.parent.mkdir(parents=True, exist_ok=True)
-        with in_turn(file.parent / ".lock"):
+        with _alone(file.parent):
             arrays = _read(file)  # which another process may have written meanwhile
             if arrays is not None:
                 return arrays
@@ -75,7 +131,8 @@ def cached_arrays(
             _remove_abandoned(file.parent)
             return _write(file, make)
     except OSError as error:
-        if error.errno not in NOT_WRITABLE:
+        of_source = error.filename and not Path(str(error.filename)).is_relative_to(directory)  # raised by `make`
+        if error.errno not in NOT_WRITABLE or of_source:
             raise
         raise OSError(
             error.errno,
@@ -83,6 +140,21 @@ def cached_arrays(
             f"there ({error.strerror}). Name a directory that can be written to, or none "
             "(batch_sampler.index_cache=null, in code index_cache=None): every process then holds an index of its own",
         ) from error
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory; arrays that are made of others, which are made meanwhile, have it already."""
+    held = _HELD.__dict__.setdefault("directories", set())
+    if directory in held:
+        yield
+        return
+    with in_turn(directory / ".lock"):
+        held.add(directory)
+        try:
+            yield
+        finally:
+            held.remove(directory)
 
 
 def _digest(parts: Iterable[Any]) -> bytes:

@@ -172,7 +172,7 @@ def test_whole_groups_of_any_columns_are_held_out_of_every_stratum(by: Any) -> N
     train, validation = split(labelled(frame), by, 0.2)
     assert not set(train.cells.column(by).present()) & set(validation.cells.column(by).present())
     held = pd.crosstab(frame["experiment"], frame["condition"])
-    held_out = validation.cells._frame.groupby(["experiment", "condition"]).size().unstack()
+    held_out = validation.cells.frame.groupby(["experiment", "condition"]).size().unstack()
     assert (held_out / held == 0.2).all(axis=None)
 
 
@@ -219,7 +219,7 @@ def test_cells_without_tracks_are_a_fair_sample_of_every_stratum(
     share, seeds = pd.Series(0.0, counts.index), 5
     for seed in range(seeds):
         train, validation = split(labelled(frame, whole), fraction=fraction, seed=seed)
-        held = validation.cells._frame.groupby(["experiment", "condition"]).size().reindex(counts.index, fill_value=0)
+        held = validation.cells.frame.groupby(["experiment", "condition"]).size().reindex(counts.index, fill_value=0)
         several = counts[counts > 1]
         assert fraction > 0.5 or abs(held.sum() - fraction * counts.sum()) <= 0.06 * counts.sum()
         assert (held < counts)[counts > 1].all(), "each stratum of several cells has one for training"
@@ -260,7 +260,7 @@ def test_few_wells_of_each_stratum_are_held_out_in_the_share_that_is_asked(
             )
         assert not set(train.cells.column("well").present()) & set(validation.cells.column("well").present())
         assert abs(len(validation) / len(frame) - fraction) < 0.06
-        held = validation.cells._frame["condition"].value_counts().reindex(range(24), fill_value=0)
+        held = validation.cells.frame["condition"].value_counts().reindex(range(24), fill_value=0)
         by_condition += held / frame["condition"].value_counts() / seeds
         assert len(train.cells.column("condition").present()) == 24
     assert abs(by_condition - fraction).max() < (0.15 if len(sizes) == 1 else 0.2)

@@ -46,7 +46,7 @@ def load(collection: Path, tmp_path: Path) -> Callable[..., Patches]:
 
 
 def table(data: Patches) -> pd.DataFrame:
-    return data.every_cell().cells._frame
+    return data.every_cell().cells.frame
 
 
 def cut_out(row: Any, patch: tuple[int, int, int] = PATCH) -> np.ndarray:
@@ -152,7 +152,7 @@ def test_anchors_are_exactly_the_cells_that_have_a_positive(load: Callable[..., 
 def test_longer_times_are_drawn_less_often_by_the_decay(load: Callable[..., Patches]) -> None:
     data = load(tau_hours=(0.5, 1.5), tau_decay_hours=1.0)
     frame = table(data)
-    of = data.cells._frame
+    of = data.cells.frame
     anchors = np.flatnonzero(((of["experiment"] == "one") & (of["track_id"] == 1) & (of["t"] == 0)).to_numpy())
     rows, tau = data._rows.numpy()[anchors], []
     for epoch in range(3000):
@@ -353,12 +353,12 @@ def test_the_preview_sees_the_cells_that_training_sees_and_decodes_nothing(
     data = load()
     monkeypatch.delattr(Chunks, "_read")
     seen = load_cells(collection, patch=PATCH, tau_hours=TAU, cache=tmp_path / "cache", also=["well"])
-    assert seen.whole == data.whole and seen.cells._frame.equals(data.cells._frame)
+    assert seen.whole == data.whole and seen.cells.frame.equals(data.cells.frame)
 
 
 def test_no_split_cuts_a_lineage(load: Callable[..., Patches]) -> None:
     training, validation = split(load(), fraction=0.4)
-    families = [set(part.cells._frame["lineage"]) for part in (training, validation)]
+    families = [set(part.cells.frame["lineage"]) for part in (training, validation)]
     assert not families[0] & families[1]
     meta = training.__getitems__(np.arange(len(training)))["meta"]
     held = table(training)["lineage"].iloc[meta["positive_row"].numpy()]

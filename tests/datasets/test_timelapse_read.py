@@ -66,7 +66,7 @@ def test_numbers_are_read_in_the_order_they_are_stored_in(
 
 @pytest.mark.parametrize("kind", ["numpy", "numpy_nullable", "pyarrow"])
 def test_numbers_of_tracks_may_be_large_and_of_any_type(folder: Path, kind: Any) -> None:
-    expected = load(folder).cells._frame
+    expected = load(folder).cells.frame
     tracks = tracks_of(POSITIONS)
     tracks = tracks.assign(
         track_id=tracks["track_id"] + 2**60,
@@ -74,7 +74,7 @@ def test_numbers_of_tracks_may_be_large_and_of_any_type(folder: Path, kind: Any)
     )
     tracks = tracks if kind == "numpy" else tracks.convert_dtypes(dtype_backend=kind)
     tracks.astype({"t": "float64"} if kind == "numpy" else {}).to_parquet(folder / "one.parquet")
-    found = load(folder).cells._frame
+    found = load(folder).cells.frame
     assert np.array_equal(found["track_id"] - 2**60, expected["track_id"])
     for name in ("t", "hours", "y", "x"):
         assert np.array_equal(found[name], expected[name])
@@ -102,7 +102,7 @@ def test_what_was_kept_and_is_damaged_is_made_again(folder: Path) -> None:
             file.write_bytes(damaged)
             with pytest.warns(UserWarning, match=rf"{file.name} was damaged and is made again"):
                 again = load(folder, normalise="position")
-            assert again.cells._frame.equals(first.cells._frame)
+            assert again.cells.frame.equals(first.cells.frame)
             assert np.array_equal(everything(again), everything(first))
 
 
@@ -182,7 +182,7 @@ def test_columns_of_the_file_keep_their_values_whatever_their_names(folder: Path
     tracks = tracks_of(POSITIONS)
     own = {name: np.arange(len(tracks)) + n for n, name in enumerate(("field", "mother", "inside", "z0", "y0", "x0"))}
     tracks.assign(**own).to_parquet(folder / "one.parquet")
-    found = load(folder).every_cell().cells._frame.sort_values(["fov", "track_id", "t"])
+    found = load(folder).every_cell().cells.frame.sort_values(["fov", "track_id", "t"])
     expected = tracks.assign(**own).sort_values(["position", "track_id", "t"])
     for name in own:
         assert np.array_equal(found[name], expected[name])

@@ -160,7 +160,7 @@ def test_a_position_that_is_stored_and_not_listed_is_told(folder: Path) -> None:
 
 def test_tracks_of_positions_left_out_are_left_out(folder: Path) -> None:
     data = load(folder, entry("one", exclude=["B/2/0"]))
-    assert set(data.cells._frame["fov"]) == {"A/1/0"}
+    assert set(data.cells.frame["fov"]) == {"A/1/0"}
 
 
 def test_collections_are_checked_as_a_whole(folder: Path, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_one_bare_plate_needs_its_entry_and_takes_its_files_from_beside_it(folde
     options = {"patch": (1, 12, 16), "cache": folder / "cache"}
     bare = entry("mine", plate=None, tracks="one.parquet")
     data = load_timelapse(folder / "one.zarr", [bare], **options)
-    assert set(data.cells._frame["experiment"]) == {"mine"}
+    assert set(data.cells.frame["experiment"]) == {"mine"}
     with pytest.raises(ValueError, match="is not a collection"):
         load_timelapse(folder / "one.zarr", **options)
     for entries in ([bare, bare], [entry("one")]):
@@ -264,7 +264,7 @@ def test_a_missing_chunk_is_fill_values_where_the_store_says_so(folder: Path, na
     zarr.open_array(folder / f"{name}.zarr", path="B/2/0/0", mode="r+").attrs["write_empty_chunks"] = False
     with pytest.warns(UserWarning, match="position B/2/0 of .*, channel Marker: frame 3 is all zero"):
         data = load(folder, entry(name), normalise="none", blank_frames="keep").every_cell()
-    frame = data.cells._frame
+    frame = data.cells.frame
     patches = data.recorded(np.arange(len(data)))
     empty = ((frame["fov"] == "B/2/0") & (frame["t"] == 3)).to_numpy()
     assert (patches[empty, 1] == 0).all() and (patches[~empty, 1] != 0).any(axis=(1, 2, 3)).all()

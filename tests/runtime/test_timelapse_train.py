@@ -87,7 +87,7 @@ def test_plates_of_different_channels_train_by_marker_from_a_collection_and_from
     same = [*key, "condition", "marker", "hours", "y", "x"]
     place = {"patch": (1, 16, 16), "channels": "each", "positive_channel": "any", "pixel_size": 0.5}
     ways = (Timelapse(collection, **place), Timelapse(index=index, **place))
-    frames = [way.dataset().cells._frame.sort_values(key)[same].reset_index(drop=True) for way in ways]
+    frames = [way.dataset().cells.frame.sort_values(key)[same].reset_index(drop=True) for way in ways]
     pd.testing.assert_frame_equal(*frames, check_dtype=False, check_categorical=False, atol=1e-3)
     composition, again = (pd.read_parquet(directory / "composition.parquet") for directory in (one, other))
     pd.testing.assert_frame_equal(composition, again[composition.columns])
@@ -109,7 +109,7 @@ def test_the_published_plate_is_read_as_its_recipe_says(tmp_path: Path) -> None:
     with hydra.initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = hydra.compose("train", ["recipe=cellphe", f"data.path={REAL}"])
     data = instantiate(config.data, cache=str(tmp_path)).dataset()
-    frame = data.every_cell().cells._frame
+    frame = data.every_cell().cells.frame
     assert (len(frame), frame["track"].nunique(), data.shape) == (1000, 27, (1, 1, 48, 48))
     assert np.allclose(frame["hours"], (frame["FrameID"] - 1) * 13 / 60)
     track, hours = frame["track"].astype(str).to_numpy(), frame["hours"].to_numpy()

@@ -32,7 +32,7 @@ PASSED_OVER = (
         "loader.num_workers",
     ),
     *("callbacks.composition", "callbacks.last"),
-    *("batch_sampler.axes", "batch_sampler.schedule", "batch_sampler.index_cache"),
+    *("batch_sampler.axes", "batch_sampler.schedule", "batch_sampler.index_cache", "data.index_cache"),
     *("trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.log_every_n_steps"),
 )
 # options of every batch sampler; those of another library have their own beside these

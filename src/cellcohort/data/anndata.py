@@ -21,6 +21,8 @@ from cellcohort.datasets.split import CHUNK
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.datasets.stored.store import Store
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
+from cellcohort.mapped_arrays import ArrayFiles
+from cellcohort.mapped_cells import mapped_cells
 from cellcohort.missing_values import Missing, refuse_missing, without_empty
 
 __all__ = ["AnnData", "load_anndata"]
@@ -56,6 +58,8 @@ class AnnData:
         The layer that holds the profiles; None reads ``X``.
     augment : callable or mapping
         ``augment(inputs, key)`` makes the two views of a cell, where the model is; or its node of a config.
+    index_cache : path, optional
+        Directory of a file of the labels, which all processes of a machine then share, and which later runs find.
     """
 
     path: str | Path | None = None
@@ -64,6 +68,7 @@ class AnnData:
     missing: Missing = "error"
     layer: str | None = None
     augment: Views | Mapping[str, Any] = ExpressionViews()  # noqa: RUF009  # frozen
+    index_cache: str | Path | None = None
 
     def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> StoredCells:  # noqa: ARG002
         """Read the labels of the store; it has all columns of obs.
@@ -102,7 +107,8 @@ class AnnData:
             raise ValueError(
                 f"{self.path} holds inputs of shape {store.shape}, no profiles; read it with data=patches."
             )
-        cells, whole = labelled(store, {**COLUMNS, **self.columns}, self.merge_labels, self.missing)
+        files = ArrayFiles(self.index_cache)
+        cells, whole = labelled(store, {**COLUMNS, **self.columns}, self.merge_labels, self.missing, files)
         return StoredCells(store, cells, whole, made(self.augment), pair_rule=pairs)
 
 
@@ -123,12 +129,26 @@ def labelled(
     columns: Mapping[str, Any],
     merge_labels: MergeLabels,
     missing: Missing,
+    files: ArrayFiles,
     needed: Sequence[Name | None] = (),
 ) -> tuple[CellTable, str]:
     """Return the cells of a store, and which column a split must not cut; hours, tracks and `needed` must be whole."""
     known = ("experiment", "condition", "hours", "track")
     if unknown := [role for role in columns if role not in known]:
         raise ValueError(f"data.columns has {unknown[0]!r}, which means nothing; use {', '.join(known)}.")
+    if files.directory is not None:
+        files = files.of("store", store.stamps(), columns, merge_labels, missing, [*needed])
+    (cells,) = mapped_cells(files, lambda: (_read(store, columns, merge_labels, missing, needed),))
+    return cells, "track" if columns.get("track") else CHUNK
+
+
+def _read(
+    store: Store,
+    columns: Mapping[str, Any],
+    merge_labels: MergeLabels,
+    missing: Missing,
+    needed: Sequence[Name | None],
+) -> CellTable:
     obs = store.obs()
     if CHUNK in obs.columns:
         raise ValueError(f"{store.path}: obs has a column {CHUNK!r}, which is needed to hold chunks out; rename it.")
@@ -142,7 +162,7 @@ def labelled(
     obs[CHUNK] = _undivided(obs, [name for name in labels if name is not None], store.chunk_rows)
     cells = CellTable.from_frame(obs, **columns, missing=missing)
     cells.chunk_rows, cells.keys = store.chunk_rows, tuple(names_of([*columns.values(), *needed]))
-    return cells, "track" if columns.get("track") else CHUNK
+    return cells
 
 
 def _undivided(obs: pd.DataFrame, labels: list[str], chunk_rows: int) -> np.ndarray:

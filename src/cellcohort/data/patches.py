@@ -18,6 +18,7 @@ from cellcohort.datasets.protocol import Views
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.datasets.stored.pairs import Pairs
 from cellcohort.datasets.tables.merge_labels import MergeLabels
+from cellcohort.mapped_arrays import ArrayFiles
 from cellcohort.missing_values import Missing
 
 __all__ = ["StoredPatches", "load_patches"]
@@ -54,6 +55,8 @@ class StoredPatches:
         ``augment(inputs, key)`` makes the views where the model is; or its node of a config.
     seed : int
         Key of the positives.
+    index_cache : path, optional
+        As for :class:`~cellcohort.data.anndata.AnnData`.
     """
 
     path: str | Path | None = None
@@ -66,6 +69,7 @@ class StoredPatches:
     tau_decay_hours: float | None = None
     augment: Views | Mapping[str, Any] = ImageViews()  # noqa: RUF009  # frozen
     seed: int = 0
+    index_cache: str | Path | None = None
 
     def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> StoredCells:  # noqa: ARG002
         """Read the labels of the store; it has all columns of obs.
@@ -103,14 +107,16 @@ class StoredPatches:
             raise ValueError(
                 f"{self.path} holds profiles of {store.shape[0]} features, no patches; read it with data=anndata."
             )
-        cells, unpaired = labelled(store, {**COLUMNS, **self.columns}, self.merge_labels, self.missing, [pair_by])
+        columns, files = {**COLUMNS, **self.columns}, ArrayFiles(self.index_cache)
+        cells, unpaired = labelled(store, columns, self.merge_labels, self.missing, files, [pair_by])
         views = made(self.augment)
         whole = unpaired if pair_by is None else pair_by  # whatever the pairs are, so that splits can be compared
         if pair_by is None or chosen(pairs):
             return StoredCells(store, cells, whole, views, pair_rule=pairs)
         if cells.hours is None:
             raise ValueError(f"pair_by={pair_by!r} needs times; name data.columns.hours, or set data.pair_by=null.")
-        later = Pairs(cells.column(pair_by).codes, cells.hours, self.tau_hours, self.seed, how)
+        files = cells.files.of("clock", pair_by, self.tau_hours)
+        later = Pairs(cells.column(pair_by).codes, cells.hours, self.tau_hours, self.seed, how, files)
         stored = StoredCells(store, cells, whole, views, later)
         stored.later_hours = self.tau_hours
         return stored

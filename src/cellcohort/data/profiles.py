@@ -24,6 +24,8 @@ from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import has_columns, read_table
 from cellcohort.datasets.tables.rows import cells_of_rows
 from cellcohort.labels import by_label
+from cellcohort.mapped_arrays import as_bytes, from_bytes
+from cellcohort.mapped_cells import files_of_table, mapped_cells
 from cellcohort.messages import listed, meant, several
 from cellcohort.missing_values import Missing
 
@@ -72,6 +74,9 @@ class Profiles:
         What makes two views of a row differ, or its node of a config.
     seed : int
         Key of the views.
+    index_cache : path, optional
+        Directory of a file of cells and features, which all processes of a machine then share, and which later runs
+        find.
     """
 
     path: str | Path | None = None
@@ -81,6 +86,7 @@ class Profiles:
     missing: Missing = "error"
     augment: Augment | Mapping[str, Any] = LIGHT
     seed: int = 0
+    index_cache: str | Path | None = None
 
     def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:  # noqa: ARG002
         """Read the cells; they have all columns that are no features.
@@ -115,7 +121,10 @@ class Profiles:
         """
         from cellcohort.datasets.features.windows import TrackWindows  # here, since labels need no torch
 
-        cells, values, names = self._read()
+        options = dict(self.columns), self.scale_by, self.merge_labels, self.missing
+        files = files_of_table(self.index_cache, self.path, "profiles", *options)
+        cells, values, of = mapped_cells(files, lambda: ((read := self._read())[0], read[1], as_bytes(read[2])))
+        names = from_bytes(of)
         return TrackWindows(
             cells, values, names, frames=1, positive="view", augment=made(self.augment), seed=self.seed,
             whole=self._whole, pair_rule=pairs,

@@ -22,6 +22,7 @@ from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import has_columns, read_table
 from cellcohort.datasets.tables.times import Times, TimeUnit
+from cellcohort.mapped_cells import files_of_table, mapped_cells
 from cellcohort.messages import listed
 from cellcohort.missing_values import Missing, said_words
 
@@ -103,6 +104,9 @@ class Tracks(Windows):
         makes them an experiment or a condition of their own, named "missing", also where a threshold has no value.
     log1p : sequence of str
         Features to be read as log(1 + x), for those with a long tail.
+    index_cache : path, optional
+        Directory of a file of cells and features, which all processes of a machine then share, and which later runs
+        find.
     frames, tau_hours, tau, tau_decay_hours, positive, augment, seed
         As for :class:`Windows`.
     """
@@ -115,6 +119,7 @@ class Tracks(Windows):
     merge_labels: MergeLabels = None
     missing: Missing = "error"
     log1p: Sequence[str] = ()
+    index_cache: str | Path | None = None
 
     def cells(self, also: Sequence[str] = (), pairs: PairRule | None = None) -> LabelledCells:
         """Read the cells without their features, which are only looked at for cells of the same values.
@@ -170,7 +175,9 @@ class Tracks(Windows):
 
         check_options(self.frames, self.tau_hours, self.positive, self.seed)
         roles, how = Roles.of(self.columns), self._how()
-        cells, values = self._features(roles, *self._read(roles))
+        options = dict(self.columns), self._times, self.merge_labels, self.missing, [*self.log1p]
+        files = files_of_table(self.index_cache, self.path, "tracks", *options)
+        cells, values = mapped_cells(files, lambda: self._features(roles, *self._read(roles)))
         return TrackWindows(
             cells, values, roles.features, self.frames, self.tau_hours, self.positive, made(self.augment), self.seed,
             roles.whole, pairs, how,

@@ -140,6 +140,16 @@ class Clock(NamedTuple):
     apart: int
     tau: tuple[int, int]
 
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """All that it holds, as :meth:`from_arrays` takes it."""
+        return self.time, np.array([self.apart, *self.tau])
+
+    @classmethod
+    def from_arrays(cls, time: np.ndarray, numbers: np.ndarray) -> Clock:
+        """Return the clock of some arrays."""
+        apart, low, high = numbers.tolist()
+        return cls(time, apart, (low, high))
+
     @classmethod
     def of(cls, track: np.ndarray, hours: np.ndarray, tau_hours: Sequence[float]) -> Clock:
         """Lay the cells of tracks, or of any other groups, end to end.
@@ -202,13 +212,20 @@ def rising_clock(cells: CellTable, tau_hours: Sequence[float]) -> tuple[Clock, n
     """
     if cells.hours is None or not cells.has("track"):
         raise ValueError("windows need the hours and the track of every cell; name both columns of the table.")
-    codes = cells.column("track").codes
-    starts = np.concatenate([[True], codes[1:] != codes[:-1]])
-    falls = ~starts[1:] & (np.diff(cells.hours) <= 0)
-    if starts.sum() != len(np.unique(codes)) or falls.any():
-        raise ValueError("rows are not in the order of track and hours, with one row per time; sort the table first.")
-    first = np.maximum.accumulate(np.where(starts, np.arange(len(cells)), 0))
-    return Clock.of(np.cumsum(starts) - 1, cells.hours, tau_hours), first
+    hours, codes = cells.hours, cells.column("track").codes
+
+    def made() -> list[np.ndarray]:
+        starts = np.concatenate([[True], codes[1:] != codes[:-1]])
+        falls = ~starts[1:] & (np.diff(hours) <= 0)
+        if starts.sum() != len(np.unique(codes)) or falls.any():
+            raise ValueError(
+                "rows are not in the order of track and hours, with one row per time; sort the table first."
+            )
+        first = np.maximum.accumulate(np.where(starts, np.arange(len(cells)), 0))
+        return [first, *Clock.of(np.cumsum(starts) - 1, hours, tau_hours).arrays()]
+
+    first, *clock = cells.files.of("rising clock", list(tau_hours)).arrays(made)
+    return Clock.from_arrays(*clock), first
 
 
 def anchors(clock: Clock, first: np.ndarray, tau_hours: Sequence[float], positive: Positive) -> np.ndarray:

@@ -93,10 +93,26 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     if by == "track" and held_out is not None:
         raise ValueError(f"held_out={held_out} names groups of a column; use by='experiment', or leave it out.")
     _check_folds(by, held_out, fold, folds)
+    files = dataset.cells.files.of("split", dataset.whole, by, fraction, held_out, seed, fold, folds)
+    training, held = map(
+        dataset.subset, files.arrays(lambda: _divided(dataset, by, fraction, held_out, seed, (fold, folds)))
+    )
+    return _matched(training, "training"), _matched(held, "validation")
+
+
+def _divided(
+    dataset: TrackWindows | LabelledCells,
+    by: Name,
+    fraction: float,
+    held_out: Sequence[Any] | None,
+    seed: int,
+    folds: tuple[int | None, int | None],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the cells for training and of those for validation."""
     if held_out is not None:
         validation = _named(dataset.cells, by, held_out)
-    elif fold is not None:
-        validation = _by_fold(dataset, by, fold, folds, seed)
+    elif folds[0] is not None:
+        validation = _by_fold(dataset, by, folds[0], folds[1], seed)
     elif by == "experiment":
         validation = _by_experiment(dataset.cells, fraction, seed)
     else:
@@ -129,10 +145,9 @@ def split[Tracks: (TrackWindows, LabelledCells)](
             f"split.fraction={fraction} asks for {fraction:.0%}: {_reason(dataset)}.",
             stacklevel=1,
         )
-    elif held_out is None and fold is None and by != "experiment":
+    elif held_out is None and folds[0] is None and by != "experiment":
         _say_what_is_not_met(dataset.cells, alone, fraction, unit if by == "track" else " x ".join(names_of([by])))
-    training, held = dataset.subset(np.flatnonzero(~validation)), dataset.subset(np.flatnonzero(alone))
-    return _matched(training, "training"), _matched(held, "validation")
+    return np.flatnonzero(~validation), np.flatnonzero(alone)
 
 
 def _say_what_is_not_met(cells: CellTable, held_out: np.ndarray, fraction: float, unit: str) -> None:

@@ -125,6 +125,7 @@ def _config(directory: Path, packages: Sequence[str]) -> tuple[DictConfig, str]:
         for name in stored:
             check_targets(OmegaConf.to_container(config[name]), name, packages)
         config.data._target_ = source_of(config.data._target_)
+        config.data.pop("index_cache", None)  # a directory of whoever made the run
         said = _check_version(config)
         check_kinds(OmegaConf.masked_copy(config, stored))
     return config, said

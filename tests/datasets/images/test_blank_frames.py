@@ -131,7 +131,7 @@ def test_frames_without_an_image_are_named_and_left_out(
     )
     with pytest.warns(UserWarning, match=said):
         data = load(folder)
-    frame = data.every_cell().cells._frame
+    frame = data.every_cell().cells.frame
     assert len(frame) == len(every) - gone
     assert not ((frame["fov"] == "B/2/0") & frame["t"].isin([4, 9, 10, 11])).any()
     with pytest.warns(UserWarning, match=said):  # from the cache, and where labels alone are read
@@ -151,7 +151,7 @@ def test_one_channel_that_is_blank_is_named(folder: Path) -> None:
     spoil(folder, blank)
     with pytest.warns(UserWarning, match=r"position B/2/0 of one, channel Marker: frames 0 to 19 are all zero"):
         data = load(folder)
-    assert set(data.every_cell().cells._frame["fov"]) == {"A/1/0"}
+    assert set(data.every_cell().cells.frame["fov"]) == {"A/1/0"}
     assert np.isfinite(data._scale.numpy()).all()
     with pytest.warns(UserWarning, match="are kept"):
         kept = load(folder, blank_frames="keep", normalise="plate")
@@ -166,7 +166,7 @@ def test_cells_on_padding_are_left_out_and_the_others_kept(folder: Path) -> None
     spoil(folder, pad)
     with pytest.warns(UserWarning, match=r"B/2/0 of one, channels Phase, Marker: frames 0 to 9 are padded with"):
         data = load(folder, normalise="position")
-    frame = data.every_cell().cells._frame
+    frame = data.every_cell().cells.frame
     every = tracks_of(POSITIONS, SHAPE)
     y0, x0 = (
         np.clip(np.floor(every[a] + 0.5 - (n - 1) / 2), 0, size - n) for a, n, size in (("y", 12, 40), ("x", 16, 48))
@@ -303,7 +303,7 @@ def test_descent_goes_on_over_a_track_that_lies_in_blank_frames(folder: Path) ->
     with pytest.warns(UserWarning, match="all zero"):
         data = load(folder, tau_hours=(0.5, 6.0))
     rows = data.__getitems__(np.arange(len(data)))["meta"]
-    frame = data.every_cell().cells._frame
+    frame = data.every_cell().cells.frame
     one, two = (frame.iloc[rows[name].numpy()] for name in ("row", "positive_row"))
     assert (one["lineage"].to_numpy() == two["lineage"].to_numpy()).all()
     assert (one["hours"].to_numpy() < two["hours"].to_numpy()).all()

@@ -57,7 +57,7 @@ def load(path: Path, tmp_path: Path, **options: Any) -> Patches:
 
 def table(data: Patches) -> pd.DataFrame:
     """All rows of a dataset, labels as text, in an order of their own."""
-    frame = data.every_cell().cells._frame
+    frame = data.every_cell().cells.frame
     frame = frame.assign(**{name: frame[name].astype(object) for name in frame if frame[name].dtype == "category"})
     return frame.sort_values(["track", "t", "channel"], ignore_index=True) if "channel" in frame else frame
 
@@ -74,7 +74,7 @@ def test_an_index_that_was_written_gives_the_cells_patches_and_positives_of_its_
         assert np.allclose(found[name], wanted[name], atol=1e-4), name
     assert set(found) - set(wanted) == set()
     key = ["track", "t", "channel"]
-    places = [data.cells._frame.reset_index(drop=True).astype(dict.fromkeys(key, str)).sort_values(key).index.to_numpy()
+    places = [data.cells.frame.reset_index(drop=True).astype(dict.fromkeys(key, str)).sort_values(key).index.to_numpy()
               for data in (one, other)]  # fmt: skip
     assert_array_equal(one.recorded(places[0]), other.recorded(places[1]))
     draws = [data._lineages.segments(data._rows.numpy()[of])[0] for data, of in zip((one, other), places, strict=True)]
@@ -222,7 +222,7 @@ def test_a_position_may_lack_a_channel_in_which_it_has_no_cells(tmp_path: Path) 
     frame = frame[(frame["well"] == "A/1") | (frame["channel_name"] == "Marker")]
     frame.to_parquet(path)
     data = load(path, tmp_path).every_cell()
-    found = data.cells._frame
+    found = data.cells.frame
     assert len(found) == len(frame) and set(found.loc[found["well"] == "B/2", "channel"]) == {"Marker"}
     row = int(np.flatnonzero(found["well"] == "B/2")[0])
     _, t, _, y, x = data._place.numpy()[row]

@@ -49,7 +49,7 @@ def load(collection: Path, tmp_path: Path) -> Callable[..., Patches]:
 
 
 def table(data: Patches) -> pd.DataFrame:
-    return data.every_cell().cells._frame.astype({"experiment": str, "channel": str, "marker": str, "track": str})
+    return data.every_cell().cells.frame.astype({"experiment": str, "channel": str, "marker": str, "track": str})
 
 
 def test_a_row_is_a_cell_in_one_channel_with_the_labels_of_the_collection(
@@ -144,7 +144,7 @@ def test_no_split_has_a_cell_in_one_channel_on_one_side_and_in_another_on_the_ot
     cells.cells._missing = "label"  # some plates have no cell line
     training, validation = split(cells, by=by, fraction=0.4)
     for name in ("track", "lineage") if by == "track" else ("track", "lineage", *([by] if isinstance(by, str) else [])):
-        sides = [set(part.cells._frame[name].astype(str)) for part in (training, validation)]
+        sides = [set(part.cells.frame[name].astype(str)) for part in (training, validation)]
         assert sides[0] and sides[1] and not sides[0] & sides[1], name
 
 
@@ -155,7 +155,7 @@ def test_a_marker_that_is_held_out_has_no_cell_that_training_sees_in_another_cha
     with pytest.warns(UserWarning, match=r"in neither part .* training has other cells of the same lineage"):
         training, validation = split(data, by="marker", held_out=["viral_sensor"])  # of one and two, with Phase of one
     assert validation.cells.column("experiment").present() == ["two"]
-    assert not set(training.cells._frame["lineage"]) & set(validation.cells._frame["lineage"])
+    assert not set(training.cells.frame["lineage"]) & set(validation.cells.frame["lineage"])
     with pytest.raises(ValueError, match=r"no cell is left for validation .* other cells of the same lineage"):
         split(data, by="marker", held_out=["DAPI"])
 
@@ -182,7 +182,7 @@ def test_a_plate_that_is_listed_once_for_every_marker_has_each_track_once(collec
     rows, later = (frame["experiment"].to_numpy()[meta[name].numpy()] for name in ("row", "positive_row"))
     assert (rows != later).all()
     training, validation = split(data)
-    assert not set(training.cells._frame["track"]) & set(validation.cells._frame["track"])
+    assert not set(training.cells.frame["track"]) & set(validation.cells.frame["track"])
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_axes_group_by_marker_and_stratify_by_condition_and_marker(load: Callabl
         "experiment": ExperimentAware(column="marker"),
         "condition": ConditionBalanced(column=["condition", "marker"]),
     }
-    frame = data.cells._frame
+    frame = data.cells.frame
     for batch in BatchSampler(data.cells, axes, batch_size=16, num_batches=8):
         held = frame.iloc[batch]
         assert held["marker"].nunique() == 1 and (held["condition"].value_counts() == 8).all()

@@ -95,7 +95,7 @@ def test_real_hours_of_the_tracks_are_used_where_they_are_named_and_never_replac
         loaded(path, tracks.assign(hours=REAL[tracks["t"]]))
     with pytest.raises(ValueError, match=r"'minutes' of one is missing or does not rise from frame to frame"):
         loaded(path, tracks.assign(minutes=3.0), "hours: minutes\n  time_unit: minutes")
-    frame = loaded(path, tracks.assign(minutes=60 * REAL[tracks["t"]])).cells._frame
+    frame = loaded(path, tracks.assign(minutes=60 * REAL[tracks["t"]])).cells.frame
     of_one = frame[frame["experiment"] == "one"]
     assert np.allclose(of_one["hours"], 1 + REAL[of_one["t"]])
 
@@ -106,7 +106,7 @@ def test_labels_of_the_tracks_that_differ_from_the_collection_stay_at_hand(tmp_p
     dead = np.where(tracks["track_id"] == 1, "dead", "alive")
     with pytest.warns(UserWarning, match=r"tracks of one have columns that differ .*'condition' \(in \d+ rows\)"):
         cells = loaded(path, tracks.assign(condition=dead, experiment="one")).cells
-    frame = cells._frame
+    frame = cells.frame
     of_one = frame[frame["experiment"] == "one"]
     assert ((of_one["file_condition"] == "dead") == (of_one["track_id"] == 1)).all()
     assert set(of_one["condition"]) == {"mock", "infected"} and not cells.has("file_experiment")

@@ -113,16 +113,16 @@ def test_micrometers_are_turned_into_pixels(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         expected = load(tmp_path, tracks, coordinates="pixel").every_cell()
         data = load(tmp_path, scaled(tracks, SIZE), coordinates="micrometer").every_cell()
-    assert np.allclose(data.cells._frame[["y", "x"]], expected.cells._frame[["y", "x"]])
+    assert np.allclose(data.cells.frame[["y", "x"]], expected.cells.frame[["y", "x"]])
     n = np.arange(len(data))
     assert np.array_equal(data.recorded(n), expected.recorded(n))
-    row = data.cells._frame.iloc[0]
+    row = data.cells.frame.iloc[0]
     y, x = (int(np.clip(np.floor(row[axis] - 3.5 + 0.5), 0, n - 8)) for axis, n in zip("yx", SHAPE[3:], strict=True))
     assert np.array_equal(data.recorded([0])[0, 0, 0], pixels(0, SHAPE)[row["t"], 0, 0, y : y + 8, x : x + 8])
 
 
 def test_units_and_translations_of_the_plate_are_heeded(tmp_path: Path) -> None:
-    expected = load(tmp_path, cells(), coordinates="pixel").cells._frame
+    expected = load(tmp_path, cells(), coordinates="pixel").cells.frame
     attributes = zarr.open_group(tmp_path / "one.zarr/A/1/0", mode="r+").attrs
     ome: Any = attributes["ome"]
     for axis in ome["multiscales"][0]["axes"][2:]:
@@ -135,7 +135,7 @@ def test_units_and_translations_of_the_plate_are_heeded(tmp_path: Path) -> None:
     attributes["ome"] = ome
     tracks = cells()
     moved = tracks.assign(y=tracks["y"] * 1.3 + 2.0, x=tracks["x"] * 0.65)
-    found = load(tmp_path, moved, coordinates="micrometer").cells._frame
+    found = load(tmp_path, moved, coordinates="micrometer").cells.frame
     assert np.allclose(found[["y", "x"]], expected[["y", "x"]])
 
 

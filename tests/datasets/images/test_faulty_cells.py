@@ -62,7 +62,7 @@ def test_faulty_cells_are_left_out_and_named(
     for _ in range(2):  # built, and read again
         with pytest.warns(UserWarning, match=rf"{said}.*; they are left out\..*data\.faulty_cells=error refuses them"):
             data = load_timelapse(**options)
-    found = data.every_cell().cells._frame
+    found = data.every_cell().cells.frame
     wanted = change(tracks_of(POSITIONS)).sort_values(["position", "track_id", "t"])
     if left_out is None:
         wanted = wanted[(wanted["track_id"] != 5) | (wanted["t"] >= HALF)]
@@ -78,7 +78,7 @@ def test_faulty_cells_are_left_out_and_named(
 @pytest.mark.filterwarnings("ignore:.*they are left out")
 def test_a_daughter_seen_too_early_is_a_positive_of_its_mother_from_its_end_on(plates: Path, tmp_path: Path) -> None:
     data = load_timelapse(**options_of(plates, tmp_path, early, tau_hours=(0.5, 9.0), tau_decay_hours=100.0))
-    frame = data.every_cell().cells._frame
+    frame = data.every_cell().cells.frame
     owner = {(row.fov, row.track_id): row.lineage for row in frame.itertuples()}
     assert owner["A/1/0", 5] == owner["A/1/0", 2] == "one/A/1/0/2"
     drawn = set()

@@ -91,7 +91,7 @@ def test_a_missing_chunk_is_fill_values_where_a_sharded_store_says_so(
     zarr.open_array(folder / "one.zarr", path="B/2/0/0", mode="r+").attrs["write_empty_chunks"] = False
     with pytest.warns(UserWarning, match="are kept: position B/2/0 of one"):
         data = load(folder, normalise="none", patch=(1, 40, 48), blank_frames="keep")
-    frame = data.every_cell().cells._frame
+    frame = data.every_cell().cells.frame
     read = everything(data)
     here = (frame["fov"] == "B/2/0").to_numpy()
     assert np.array_equal(read[~here], pixels(0)[frame["t"][~here]])

@@ -67,7 +67,7 @@ def test_patches_are_scaled_by_the_statistics_of_what_is_asked(
 ) -> None:
     images = {name: image(number) for number, name in enumerate(POSITIONS)}
     data = load(folder, tmp_path, normalise=normalise, normalise_by=normalise_by)
-    frame = data.cells._frame
+    frame = data.cells.frame
     made = data.recorded(np.arange(len(data)))
     for position, row in enumerate(frame.itertuples()):
         for channel in range(2):

@@ -91,7 +91,7 @@ def load(folder: Path, tracks: pd.DataFrame, entries: Mapping[str, Any] | None =
 def check_pixels(data: Patches, axes: str, channels: Sequence[int] = (0, 1)) -> None:
     """Every patch is that of the image around its cell."""
     every = data.every_cell()
-    read, frame = every.recorded(np.arange(len(every))), every.cells._frame
+    read, frame = every.recorded(np.arange(len(every))), every.cells.frame
     shape = tuple(FULL.get(axis, 1) if axis in axes else 1 for axis in "tczyx")
     for patch, row in zip(read, frame.itertuples(), strict=True):
         image = pixels(["A/1/0", "B/2/0"].index(str(row.fov)), shape)[row.t, list(channels)]
@@ -141,7 +141,7 @@ def test_public_layouts_are_read_end_to_end(tmp_path: Path, layout: str) -> None
     assert len(batches) == len(sampler) > 0
     for batch in batches:
         assert batch["anchor"].shape == (6, 2, *PATCH) and bool(batch["positive"].isfinite().all())
-        conditions = data.cells._frame["condition"].iloc[batch["meta"]["position"].numpy()]
+        conditions = data.cells.frame["condition"].iloc[batch["meta"]["position"].numpy()]
         assert conditions.value_counts().tolist() == [3, 3]
 
 
@@ -156,10 +156,10 @@ def test_tables_of_images_without_time_need_no_frames_and_tracks(tmp_path: Path)
     write_layout(tmp_path / "one.zarr", "cyx")
     tracks = cells_of("cyx")
     own = {"positive": "columns", "positive_columns": ["condition"], "normalise": "none"}
-    expected = load(tmp_path, tracks, **own).cells._frame
+    expected = load(tmp_path, tracks, **own).cells.frame
     data = load(tmp_path, tracks.drop(columns=["t", "track_id", "parent_track_id"]), {"interval_minutes": None}, **own)
-    assert sorted(data.cells._frame["y"]) == sorted(expected["y"])
-    assert data.cells._frame["track"].nunique() == len(data) and (data.cells._frame["hours"] == 1.0).all()
+    assert sorted(data.cells.frame["y"]) == sorted(expected["y"])
+    assert data.cells.frame["track"].nunique() == len(data) and (data.cells.frame["hours"] == 1.0).all()
     check_pixels(data, "cyx")
 
 

@@ -69,7 +69,7 @@ def expected(name: str, t: int, centre: tuple[float, float], region: tuple[int, 
 def test_a_patch_covers_the_same_micrometers_on_every_plate(folder: Path, tmp_path: Path, pixel_size: float) -> None:
     data = load(folder, tmp_path, pixel_size=pixel_size).every_cell()
     assert data.shape == (2, 1, 12, 16)
-    frame = data.cells._frame
+    frame = data.cells.frame
     made = data.recorded(np.arange(len(data)))
     half = len(frame) // 2
     assert frame["experiment"].tolist() == ["fine"] * half + ["coarse"] * half
@@ -209,8 +209,8 @@ def test_random_slabs_are_evenly_drawn_by_seed_epoch_and_cell_and_evaluation_tak
     stacks: Path, tmp_path: Path
 ) -> None:
     data = load_stacks(stacks, tmp_path, z="random")
-    frame = data.every_cell().cells._frame
-    assert set(slices_of(data.recorded(np.arange(len(data))), data.cells._frame)) == {3}
+    frame = data.every_cell().cells.frame
+    assert set(slices_of(data.recorded(np.arange(len(data))), data.cells.frame)) == {3}
     drawn = []
     for epoch in range(40):
         batch = data.__getitems__(Batch(list(range(len(data))), epoch, 0))
@@ -230,7 +230,7 @@ def test_the_greatest_value_of_all_slices_is_one_slice(stacks: Path, tmp_path: P
     data = load_stacks(stacks, tmp_path, z="max", patch=(1, 24, 32)).every_cell()
     made, images = data.recorded(np.arange(len(data))), {"A/1/0": stack(0), "B/2/0": stack(1)}
     assert data.shape == (2, 1, 24, 32)
-    for patch, row in zip(made, data.cells._frame.itertuples(), strict=True):
+    for patch, row in zip(made, data.cells.frame.itertuples(), strict=True):
         np.testing.assert_array_equal(patch[:, 0], images[row.fov][row.t].max(axis=1))
 
 
@@ -255,7 +255,7 @@ def test_the_slice_in_focus_is_the_one_that_is_stored(tmp_path: Path) -> None:
         plate["A/1/0"].zattrs["focus_slice"] = {"Other": {"per_timepoint": {"0": 8}}, "Marker": of_channel}
         plate["B/2/0"].zattrs["focus_slice"] = {"Other": {"dataset_statistics": {"z_focus_mean": 8}}}
     data = load_stacks(folder, tmp_path / "cache", z="focus").every_cell()
-    frame = data.cells._frame
+    frame = data.cells.frame
     wanted = {0: 0, 1: 1, 2: 4}  # of three slices, inside the stack; 6.4 is nearest to the seventh slice
     expected = [6 if row.fov == "B/2/0" else wanted.get(row.t, 5) for row in frame.itertuples()]
     assert slices_of(data.recorded(np.arange(len(data))), frame) == expected
@@ -278,7 +278,7 @@ def test_the_slice_in_focus_is_that_of_the_strongest_details(tmp_path: Path) -> 
 
     def first() -> dict[tuple[str, int], int]:
         data = load_stacks(folder, tmp_path / "cache", z="focus", patch=(1, 24, 32)).every_cell()
-        rows = zip(data.cells._frame["fov"], data.cells._frame["t"], strict=True)
+        rows = zip(data.cells.frame["fov"], data.cells.frame["t"], strict=True)
         return dict(zip(rows, data._place.numpy()[:, 2].tolist(), strict=True))
 
     found = first()

@@ -152,10 +152,10 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
 
         Windows and positives still come from the whole track, so keep tracks whole where that matters.
         """
-        positions = checked_positions(positions, len(self))
         part = copy.copy(self)
-        part._cells, part._rows = self.cells.take(positions), self._rows[torch.from_numpy(positions)]
-        part._partners = None
+        part._cells, part._partners = self.cells.take(positions), None
+        whole = self._table is not None and self._table.rows is None
+        part._rows = torch.from_numpy(part._cells.rows) if whole else self._rows[torch.as_tensor(positions)]
         return part
 
     def every_cell(self) -> TrackWindows:

@@ -17,11 +17,11 @@ from cellcohort.datasets.images.collection import Experiment
 from cellcohort.datasets.images.coordinates import first_pixels
 from cellcohort.datasets.images.descent import descent
 from cellcohort.datasets.images.faulty_cells import OVERLAP
-from cellcohort.datasets.images.plates import Field, stamp
+from cellcohort.datasets.images.plates import Field
 from cellcohort.datasets.images.tracks import read_tracks
 from cellcohort.datasets.tables.columns import set_aside
 from cellcohort.datasets.tables.times import Times, check_own_hours
-from cellcohort.files import fingerprint
+from cellcohort.files import fingerprint, stamp
 from cellcohort.messages import listed, several
 from cellcohort.progress_bar import progress_bar
 

@@ -12,6 +12,7 @@ from typing import Any
 import zarr
 
 from cellcohort.datasets.images.collection import Experiment
+from cellcohort.files import stamp
 from cellcohort.messages import listed, several
 
 AXES = "tczyx"
@@ -156,12 +157,6 @@ def _warn_of_sizes(experiment: Experiment, fields: Sequence[Field]) -> None:
             "micrometers; those of the plate are used.",
             stacklevel=3,
         )
-
-
-def stamp(file: Path) -> str:
-    """Return the path, size and time of a file, which change when it is written anew."""
-    about = file.stat()
-    return f"{file.resolve()} {about.st_size} {about.st_mtime_ns}"
 
 
 def _open(experiment: Experiment) -> zarr.Group:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cellcohort.datasets.positives import UNIFORM, Clock, TauDraw, check_tau_hours, ranges
+from cellcohort.mapped_arrays import NO_FILES, ArrayFiles
 from cellcohort.messages import whole_number
 
 
@@ -24,6 +25,8 @@ class Pairs:
         Key of the draws.
     how : TauDraw
         How the time is drawn.
+    files : ArrayFiles
+        Where the times are that are made of the others.
 
     Raises
     ------
@@ -38,10 +41,11 @@ class Pairs:
         tau_hours: Sequence[float],
         seed: int,
         how: TauDraw = UNIFORM,
+        files: ArrayFiles = NO_FILES,
     ) -> None:
         check_tau_hours(tau_hours)
         self._seed, self._hours, self._how = whole_number("seed", seed, 0), hours, how
-        self._clock = Clock.of(codes, hours, tau_hours)
+        self._clock = Clock.from_arrays(*files.arrays(lambda: Clock.of(codes, hours, tau_hours).arrays()))
 
     def draw(self, rows: np.ndarray, among: np.ndarray, epoch: int) -> np.ndarray:
         """Draw a positive of each row among those that `among` has, or the row itself if it has none.

@@ -18,6 +18,7 @@ from annbatch import DatasetCollection
 from pandas.api.types import union_categoricals
 
 from cellcohort.datasets.codecs import decoding
+from cellcohort.files import stamp
 
 MANIFEST = "cellcohort"  # attribute of the root, written last by a preparation
 PATCHES = "patches"  # key in obsm of inputs that are no rows of numbers
@@ -156,6 +157,13 @@ class Store:
         original = self.manifest.get("columns", {})
         columns = {original.get(name, name): self._column(name) for name in names}
         return pd.DataFrame(columns, pd.RangeIndex(len(self)), copy=False)
+
+    def stamps(self) -> list[str]:
+        """Return path, size and time of every file of the labels, which change when one is written anew."""
+        groups = [self.path / group.path for group in self._groups]
+        about = [folder / name for folder in {self.path, *groups} for name in ("zarr.json", ".zattrs", ".zmetadata")]
+        labels = [file for folder in groups for file in (folder / "obs").rglob("*")]
+        return [str(len(self)), str(self.chunk_rows), *map(stamp, sorted(f for f in [*about, *labels] if f.is_file()))]
 
     def _column(self, name: str) -> pd.Series:
         """Return a column of obs, with missing values for the rows of datasets that lack it."""

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cellcohort.cells import CellTable, factorized
+from cellcohort.cells import CellTable
+from cellcohort.coded_columns import factorized
 from cellcohort.missing_values import WORDS_FOR_MISSING, Missing, said_words
 
 _ZERO = re.compile(r"^-?\d+\.0+$")  # a whole number written as a decimal
