@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import anndata
 import numpy as np
 import pandas as pd
 import pytest
+from dask.distributed import LocalCluster
 from scipy import sparse
 
 from cellcohort.datasets.stored.store import Store
@@ -56,3 +59,14 @@ def prepared(folder: Path, n: int = 700, stored_sparse: bool = False, **options:
 
 def dense(rows: Any) -> np.ndarray:
     return rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
+
+
+@contextmanager
+def local_cluster(**options: Any) -> Iterator[LocalCluster]:
+    """Return a cluster whose end is not waited for longer than a minute."""
+    cluster = LocalCluster(**{"death_timeout": 60, "dashboard_address": None} | options)
+    try:
+        yield cluster
+    finally:
+        with suppress(TimeoutError):
+            cluster.close(timeout=60)

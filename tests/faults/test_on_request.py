@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anndata
@@ -21,13 +22,13 @@ import pandas as pd
 import psutil
 import pytest
 import torch
-from dask.distributed import LocalCluster
+from dask.distributed import Client
 
 from cellcohort.composition.log import read_composition
 from cellcohort.preparation import prepare
 from cellcohort.sources.anndata import AnnDataFiles
 from launches import SCRIPTS
-from stores import QUIET, write
+from stores import QUIET, local_cluster, write
 
 pytestmark = [pytest.mark.slow, *QUIET]
 LONG = (
@@ -144,29 +145,31 @@ SMALL = {"group_by": ["experiment", "condition"], "chunk_rows": 64, "shard_rows"
 
 
 def test_a_preparation_outlives_a_worker(tmp_path: Path) -> None:
-    """One of two workers dies while blocks are read."""
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
-        worker = psutil.Process(cluster.workers[0].process.pid)
+    """One of two workers dies while blocks are read: one that holds the source, which was sent to them."""
+    with local_cluster(n_workers=2, threads_per_worker=1, processes=True) as cluster:
+        address = cluster.scheduler_address
 
-        def kill() -> None:
+        def kill_holder() -> None:
             wait_for(lambda: list(tmp_path.glob("out.partial/pieces/*/*.npz")))
-            worker.kill()
+            with Client(address, timeout=60) as client:
+                holders = next(who for key, who in client.who_has().items() if "AnnDataFiles" in str(key))
+                psutil.Process(client.run(os.getpid, workers=[holders[0]])[holders[0]]).kill()
 
-        killer = threading.Thread(target=kill)
-        killer.start()
-        store = prepare(source(tmp_path), tmp_path / "out.zarr", **SMALL, cluster=cluster.scheduler_address)
-        killer.join()
+        with ThreadPoolExecutor() as pool:
+            killed = pool.submit(kill_holder)
+            store = prepare(source(tmp_path), tmp_path / "out.zarr", **SMALL, cluster=address)
+            killed.result(60)
     assert len(store) == 20_000
     rows = store.obs()["source_row"].to_numpy()
     assert np.array_equal(np.sort(rows), np.arange(20_000))
 
 
 def test_a_preparation_without_workers_tells_how_to_go_on(tmp_path: Path) -> None:
-    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
+    with local_cluster(n_workers=1, threads_per_worker=1, processes=True) as cluster:
 
         def close() -> None:
             wait_for(lambda: list(tmp_path.glob("out.partial/pieces/*/*.npz")))
-            cluster.close()
+            cluster.close(timeout=60)
 
         closer = threading.Thread(target=close)
         closer.start()

@@ -12,8 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +23,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from dask.distributed import LocalCluster
 from scipy import sparse
 
 from cellcohort.cells import CellTable
@@ -34,13 +32,13 @@ from cellcohort.data.timelapse import Timelapse
 from cellcohort.datasets.stored.store import Store
 from cellcohort.preparation import cluster as preparation_workers
 from cellcohort.preparation import job as plans
-from cellcohort.preparation import prepare, stored_order
+from cellcohort.preparation import prepare, stored_order, tasks
 from cellcohort.preparation.pipeline import _lost_workers
 from cellcohort.sources.anndata import AnnDataFiles
 from cellcohort.sources.planted import Planted
 from cellcohort.sources.timelapse import Patches
 from plates import entry, two_plates, write_collection
-from stores import FEATURES, QUIET, cells, dense, prepared, write
+from stores import FEATURES, QUIET, cells, dense, local_cluster, prepared, write
 
 pytestmark = QUIET
 ROOT = Path(__file__).parents[2]
@@ -123,7 +121,7 @@ def test_rows_are_taken_in_any_order_and_repeated(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, signal, sys, warnings
+import faulthandler, os, signal, sys, warnings
 from pathlib import Path
 from cellcohort.preparation import job as plan, prepare
 from cellcohort.sources.anndata import AnnDataFiles
@@ -141,6 +139,7 @@ for at in map(int, sys.argv[2:]):
     child = os.fork()
     if not child:
         Path.rename = counted
+        faulthandler.dump_traceback_later(150, exit=True)  # not to be waited for, if it hangs
         sizes = {"chunk_rows": 16, "shard_rows": 64, "dataset_rows": 256}
         prepare(AnnDataFiles(folder / "cells.h5ad"), folder / "cells.zarr", **sizes)
         os._exit(0)
@@ -157,7 +156,7 @@ def test_a_killed_preparation_leaves_no_store_and_is_gone_on_with(
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
     # while it is cut, while it is gathered, and before the last rename
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path), "6", "8", "3"], capture_output=True, text=True
+        [sys.executable, "-c", KILLED, str(tmp_path), "6", "8", "3"], capture_output=True, text=True, timeout=500
     )
     states = [line for line in killed.stdout.splitlines() if line.startswith("status")]
     assert states == [f"status {signal.SIGKILL.value} False True"] * 3, killed.stderr
@@ -170,6 +169,39 @@ def test_a_killed_preparation_leaves_no_store_and_is_gone_on_with(
     assert list(store.obs().source_row) == list(wanted.obs().source_row)
     names = [{name for name in content(path) if "obs" not in name} for path in (store.path, wanted.path)]
     assert names[0] == names[1]  # nothing of what was stopped is left in it
+
+
+def test_blocks_and_datasets_that_are_finished_are_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "BYTES_PER_BLOCK", 4 * 7 * 200)  # 4 blocks, and 3 datasets
+    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+    done: list[Any] = []
+
+    def until(n: int, work: Callable[..., Any], which: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            if len(done) == n:
+                raise OSError("stopped")
+            done.append(which(*arguments))
+            return work(*arguments)
+
+        return counted
+
+    def stopped_after(n: int, **options: Any) -> list[Any]:
+        done.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(AnnDataFiles, "read", until(n, AnnDataFiles.read, lambda _, start, stop: (start, stop)))
+            patch.setattr(tasks, "_write", until(n, tasks._write, lambda folder, *_: Path(folder).parent.name))
+            with pytest.raises(OSError, match="stopped"):
+                prepare(source, tmp_path / "out.zarr", **SMALL, threads=1)
+        return [*done]
+
+    assert stopped_after(2) == [(0, 200), (200, 400)]
+    assert stopped_after(3) == [(400, 600), (600, 700), "store"]
+    assert stopped_after(1) == ["store"]
+    store = prepare(source, tmp_path / "out.zarr", **SMALL)
+    (tmp_path / "here").mkdir()
+    assert np.array_equal(store.read(0, 700), prepared(tmp_path / "here").read(0, 700))
 
 
 def test_what_is_there_already_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,17 +377,6 @@ def test_one_stratum_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.splitlines()[0].endswith("in 1 stratum")
 
 
-@contextmanager
-def local_cluster(**options: Any) -> Iterator[LocalCluster]:
-    """Return a cluster whose end is not waited for longer than a minute."""
-    cluster = LocalCluster(**options, dashboard_address="127.0.0.1:0")
-    try:
-        yield cluster
-    finally:
-        with suppress(TimeoutError):
-            cluster.close(timeout=60)
-
-
 def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     answers: list[Any] = [TimeoutError(), SimpleNamespace(done={1}, not_done={2}), TimeoutError()]
 
@@ -377,7 +398,7 @@ def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyP
 
 def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
-    with local_cluster(n_workers=1, threads_per_worker=1, processes=True, death_timeout=60) as cluster:
+    with local_cluster(n_workers=1, threads_per_worker=1, processes=True) as cluster:
         store = prepare(source, tmp_path / "out.zarr", **SMALL, cluster=cluster.scheduler_address)
     (tmp_path / "here").mkdir()
     assert np.array_equal(store.read(0, 700), prepared(tmp_path / "here").read(0, 700))

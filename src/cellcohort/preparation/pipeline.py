@@ -205,11 +205,7 @@ def _work(
 ) -> str:
     """Write all datasets, and return what is to be said of cells that have copies."""
     sent = client.scatter(source, broadcast=True)
-    cuts = [
-        client.submit(cut, sent, plan, block, pure=False)
-        for block in range(plan.blocks)
-        if not plan.cut_mark(block).exists()
-    ]
+    cuts = [client.submit(cut, sent, plan, block, pure=False) for block in range(plan.blocks)]
     _wait(client, cuts, "reading")
     groups = copy_groups(plan.digests()[order])
     copies = described(groups, sizes)
