@@ -118,9 +118,7 @@ def write_store(path: Path, n: int) -> Path:
     root: Any = zarr.open_group(path, mode="w")
     inputs = root.create_array("X", shape=(n, 1), chunks=(64, 1), shards=(2**22, 1), dtype="f4")
     inputs.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-    obs = make_frame(n)
-    obs[HOURS] = obs[HOURS].astype(np.float64)
-    ad.io.write_elem(root, "obs", obs)
+    ad.io.write_elem(root, "obs", make_frame(n))
     return path
 
 

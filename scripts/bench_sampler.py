@@ -45,7 +45,7 @@ def make_frame(n: int, experiments: int = 10) -> pd.DataFrame:
         {
             "experiment": pd.Categorical.from_codes(experiment, pd.Index([f"e{i}" for i in range(experiments)])),
             "condition": pd.Categorical.from_codes(condition, pd.Index(list("abcd"))),
-            "hours_post_infection": rng.integers(0, 97, n, dtype=np.int8) / np.float32(2),
+            "hours_post_infection": rng.integers(0, 97, n, dtype=np.int8) / 2,
         }
     )
 

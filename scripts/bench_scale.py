@@ -27,6 +27,7 @@ from scipy import sparse
 
 from bench_chunked import prepared
 from bench_composition import run as log_steps
+from bench_index import FEW, OfStore, together, write_store
 from bench_sampler import AXES, BATCH, Peak, make_frame
 from cellcohort.cells import CellTable
 from cellcohort.preparation import prepare
@@ -75,6 +76,13 @@ def of_chunks(n: int) -> Costs:
     with Peak() as peak:
         spent, sampler = seconds(lambda: ChunkedBatchSampler(cells, ALL, BATCH, chunk_size=64, preload_nchunks=128))
     return {"s: chunks": spent, "B: chunks": sampler.nbytes, "B: peak with chunks": peak.bytes}
+
+
+def of_store(n: int) -> Costs:
+    """Bytes of a process that has read the labels of a store, divided its cells and sorted those for training."""
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        stores = write_store(Path(folder, "store.zarr"), n), write_store(Path(folder, "few.zarr"), FEW)
+        return {"B: labels, split and index": together(1, OfStore(stores, "all three"), None)[1]}
 
 
 def of_prepare(n: int) -> Costs:
@@ -137,6 +145,7 @@ def main() -> None:
     print("costs that grow with the cells")
     lines = fit({int(n): of_cells(int(n)) for n in options.cells})
     lines |= fit({int(n): of_chunks(int(n)) for n in options.chunks})
+    lines |= fit({int(n): of_store(int(n)) for n in options.chunks})
     lines |= fit({int(n): of_prepare(int(n)) for n in options.prepared})
     print("costs that grow with the ranks")
     lines |= fit({ranks: of_ranks(few, ranks) for ranks in RANKS})
@@ -149,8 +158,8 @@ def main() -> None:
         f"{'batch us':>10}{'log ms':>8}{'log MB/1000':>13}{'prepare h':>11}"
     )
     for n in SIZES:
-        table, index, chunks = at("B: table", n), at("B: index", n), at("B: chunks", n)
-        memory = NODE * (table + index), NODE * table + index, NODE * table + chunks
+        rank, index, chunks = at("B: labels, split and index", n), at("B: index", n), at("B: chunks", n)
+        memory = NODE * rank, rank, rank - index + chunks
         start, later = at("s: index", n), at("s: index of a later run", n)
         for ranks in RANKS:
             batch, log = at("us: batch, no time window", ranks), at("us: log", ranks) / 1e3
