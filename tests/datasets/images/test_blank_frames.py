@@ -197,7 +197,7 @@ def test_padding_of_any_outline_has_no_part_in_patches_and_brightness(
     tracks = pd.read_parquet(folder / "one.parquet")
     with pytest.warns(UserWarning, match=r"B/2/0 of one, channels Phase, Marker: frames 0 to 19 are padded with zeros"):
         data = load(folder, normalise_by=normalise_by, tau_hours=(0.5, 9.0))
-    rows, place = data.every_cell().cells._frame, data.every_cell()._place.numpy()
+    rows, place = data.every_cell().cells.frame, data.every_cell()._place.numpy()
     patches = [spoilt[t, 0, 0, y : y + 12, x : x + 16] for number, t, _, y, x in place.tolist() if number]
     assert 0 < len(patches) < (tracks["position"] == "B/2/0").sum() and all(patch.all() for patch in patches)
     assert (rows["fov"] == "A/1/0").sum() == (tracks["position"] == "A/1/0").sum()

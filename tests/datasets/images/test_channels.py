@@ -232,7 +232,7 @@ def test_cells_of_a_position_without_a_channel_are_no_samples_in_it_and_counted(
     with pytest.warns(UserWarning, match=said):
         source = Timelapse(path, channels="each", augment=ImageViews(), **options)
         data = source.dataset().every_cell()
-    found = data.cells._frame.groupby(["fov", "channel"], observed=True).size()
+    found = data.cells.frame.groupby(["fov", "channel"], observed=True).size()
     assert found.to_dict() == {("A/1/0", "Phase"): n, ("A/1/0", "Marker"): n, ("B/2/0", "Phase"): n}
     with pytest.warns(UserWarning, match=said):
         assert said in [remark.problem for remark in source.cells().remarks]
