@@ -151,7 +151,7 @@ def test_a_preparation_outlives_a_worker(tmp_path: Path) -> None:
 
         def kill_holder() -> None:
             wait_for(lambda: list(tmp_path.glob("out.partial/pieces/*/*.npz")))
-            with Client(address, timeout=60) as client:
+            with Client(address, timeout=60, set_as_default=False) as client:
                 holders = next(who for key, who in client.who_has().items() if "AnnDataFiles" in str(key))
                 psutil.Process(client.run(os.getpid, workers=[holders[0]])[holders[0]]).kill()
 
