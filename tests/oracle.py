@@ -239,6 +239,8 @@ def round_batch(plan: Plan, group: int, occurrence: int) -> list[tuple[int, int]
     targets, key = batches.targets, mix(int(batches.key), group)
     own_strata = [s for s in range(len(strata.group)) if strata.group[s] == group]
     cells, own, leak = targets.cells(), float(targets.own[group]), float(batches.leaks.cells[group])
+    if leak:
+        occurrence += key >> 44
     offset = offset_at(occurrence)
     joint = bool(batches.leaks.joint[group])
     taken = own_cells(

@@ -338,6 +338,22 @@ def test_leaks_come_from_all_other_experiments_in_proportion_to_their_cells(shar
         assert from_other[primary, others].min() > 0
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_groups_do_not_all_leak_the_same_labels(shared: bool) -> None:
+    """In an epoch that leaks fewer cells than there are labels, few labels are leaked often."""
+    n_groups, n_labels = 40, 1000
+    sizes = {(f"e{e}", f"c{c}"): 1 for e in range(n_groups) for c in range(n_labels) if shared or (e + c) % 8 == 0}
+    cells = CellTable.from_frame(table(sizes))
+    s = sampler(cells, {"e": ExperimentAware(0.1, "uniform"), "c": ConditionBalanced()}, 64, num_batches=3 * n_groups)
+    experiment, condition = cells.column("experiment").codes, cells.column("condition").codes
+    leaks = np.zeros(n_labels, int)
+    for step in range(3 * n_groups):
+        batch, primary = s.batch(0, step), s.asked(0, step).experiment
+        leaks += np.bincount(condition[batch[experiment[batch] != primary]], minlength=n_labels)
+    assert leaks.sum() == pytest.approx(768, abs=12)
+    assert leaks.max() <= 6 and np.count_nonzero(leaks) > 400
+
+
 def test_no_cell_leaks_of_a_condition_that_only_the_primary_experiment_has() -> None:
     sizes = {(f"e{e}", f"c{c}"): 100 for e in range(3) for c in range(3)}
     cells = CellTable.from_frame(table({**sizes, ("e0", "c0-alone"): 300, ("e0", "c9-alone"): 300}))

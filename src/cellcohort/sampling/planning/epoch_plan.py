@@ -324,8 +324,10 @@ def round_batch(
     n_cells: np.ndarray,
 ) -> Whole:
     """Write the strata of a group's n-th batch and the cells of each, by label; return how many entries there are."""
-    places, offset, first = np.int64(np.rint(targets.places)), offset_of(occurrence), targets.first[group]
-    rounded = round_group(targets, group, occurrence, offset, places, mix(key, _U(group)))
+    places, first, group_key = np.int64(np.rint(targets.places)), targets.first[group], mix(key, _U(group))
+    if leaks.cells[group] > 0:  # each group begins elsewhere, so that not all leak the same labels at the same time
+        occurrence += np.int64(group_key >> _U(44))
+    rounded = round_group(targets, group, occurrence, offset_of(occurrence), places, group_key)
     if leaks.cells[group] > 0:
         return add_leaks(leaks, targets, group, occurrence, rounded, stratum, n_cells)
     for i in range(len(rounded.stratum)):
