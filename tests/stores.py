@@ -64,7 +64,7 @@ def dense(rows: Any) -> np.ndarray:
 @contextmanager
 def local_cluster(**options: Any) -> Iterator[LocalCluster]:
     """Return a cluster whose end is not waited for longer than a minute."""
-    cluster = LocalCluster(**{"death_timeout": 60, "dashboard_address": None} | options)
+    cluster = LocalCluster(**{"death_timeout": 60, "dashboard_address": "127.0.0.1:0"} | options)
     try:
         yield cluster
     finally:

@@ -23,6 +23,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from dask.distributed import Client
+from distributed.client import FuturesCancelledError
 from scipy import sparse
 
 from cellcohort.cells import CellTable
@@ -32,7 +34,7 @@ from cellcohort.data.timelapse import Timelapse
 from cellcohort.datasets.stored.store import Store
 from cellcohort.preparation import cluster as preparation_workers
 from cellcohort.preparation import job as plans
-from cellcohort.preparation import prepare, stored_order, tasks
+from cellcohort.preparation import pipeline, prepare, stored_order, tasks
 from cellcohort.preparation.pipeline import _lost_workers
 from cellcohort.sources.anndata import AnnDataFiles
 from cellcohort.sources.planted import Planted
@@ -202,6 +204,26 @@ def test_blocks_and_datasets_that_are_finished_are_not_done_again(
     store = prepare(source, tmp_path / "out.zarr", **SMALL)
     (tmp_path / "here").mkdir()
     assert np.array_equal(store.read(0, 700), prepared(tmp_path / "here").read(0, 700))
+
+
+@pytest.mark.parametrize("losses", [1, 2, 3])
+def test_a_source_that_was_lost_with_its_worker_is_sent_again(
+    losses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, wait, left = AnnDataFiles(write(cells(60), tmp_path / "cells.h5ad")), pipeline._wait, [losses]
+
+    def losing(client: Client, futures: list[Any], what: str) -> None:
+        if what == "reading" and left[0]:
+            left[0] -= 1
+            raise FuturesCancelledError([])
+        wait(client, futures, what)
+
+    monkeypatch.setattr(pipeline, "_wait", losing)
+    if losses < 3:
+        assert len(prepare(source, tmp_path / "out.zarr", **SMALL)) == 60
+        return
+    with pytest.raises(RuntimeError, match=r"workers of the cluster were lost .*start workers, and the same command"):
+        prepare(source, tmp_path / "out.zarr", **SMALL)
 
 
 def test_what_is_there_already_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

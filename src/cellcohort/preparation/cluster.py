@@ -27,7 +27,7 @@ def workers(address: str | None, threads: int) -> Iterator[Client]:
         return
     options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": threads, "processes": False}
     options["silence_logs"] = logging.CRITICAL  # an error of a worker is raised here, and need not be told twice
-    cluster = LocalCluster(**options, dashboard_address=None)
+    cluster = LocalCluster(**options, dashboard_address="127.0.0.1:0")
     try:
         with Client(cluster, timeout=WAIT_SECONDS) as client:
             yield client

@@ -22,7 +22,7 @@ from cellcohort.datasets.stored.store import MANIFEST, Store
 from cellcohort.files import fingerprint, locked, whole
 from cellcohort.messages import changes, several, whole_number
 from cellcohort.missing_values import Missing
-from cellcohort.preparation.cluster import as_they_finish, workers
+from cellcohort.preparation.cluster import WAIT_SECONDS, as_they_finish, workers
 from cellcohort.preparation.columns import storable
 from cellcohort.preparation.job import Plan, sized
 from cellcohort.preparation.order import stored_order
@@ -31,6 +31,7 @@ from cellcohort.sources import Source
 
 FOUND = ("files", "labels", "columns", "copies")  # what is not chosen, but found, of a manifest
 MOST_SHOWN = 40  # strata whose sizes are printed
+LOSSES = 3  # of workers that hold the source, after which a preparation ends
 RUNS, SAMPLED = 5, 200  # of rows that are looked at for values that many cells share
 
 
@@ -204,9 +205,7 @@ def _work(
     client: Client, source: Source, obs: pd.DataFrame, plan: Plan, order: np.ndarray, sizes: dict[str, int]
 ) -> str:
     """Write all datasets, and return what is to be said of cells that have copies."""
-    sent = client.scatter(source, broadcast=True)
-    cuts = [client.submit(cut, sent, plan, block, pure=False) for block in range(plan.blocks)]
-    _wait(client, cuts, "reading")
+    _read(client, source, plan)
     groups = copy_groups(plan.digests()[order])
     copies = described(groups, sizes)
     if copies and equal_by_chance(_sample(source, plan.rows), plan.rows):
@@ -224,6 +223,21 @@ def _work(
         gathers.append(client.submit(gather, plan, dataset, source.shape, source.features, pure=False))
     _wait(client, gathers, "writing")
     return copies
+
+
+def _read(client: Client, source: Source, plan: Plan) -> None:
+    """Read all blocks; where a worker was lost with the source that was sent to it, the source is sent again."""
+    for again in reversed(range(LOSSES)):
+        try:
+            sent = client.scatter(source, broadcast=True)  # of which Dask keeps one copy only where few read
+            _wait(
+                client, [client.submit(cut, sent, plan, block, pure=False) for block in range(plan.blocks)], "reading"
+            )
+            return
+        except CancelledError:
+            if not again or client.status != "running":
+                raise
+            client.wait_for_workers(1, timeout=WAIT_SECONDS)
 
 
 @contextmanager
