@@ -40,10 +40,21 @@ def torchrun(
     directory: Path, script: str, *arguments: str, restarts: int = 0, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """``torchrun --standalone --nproc-per-node=2 scripts/<script> <arguments>``, run in a directory."""
+    command = ["--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}", str(SCRIPTS / script), *arguments]
+    return _launch(_agent, directory, command, environment)
+
+
+def alone(directory: Path, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``python scripts/<script> <arguments>``, run in a directory; it must end what it starts in the background."""
+    return _launch(_alone, directory, [str(SCRIPTS / script), *arguments], environment)
+
+
+def _launch(
+    target: Callable[..., None], directory: Path, command: list[str], environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
     written = [directory / "stdout.txt", directory / "stderr.txt"]
     full = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    command = ["--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}", str(SCRIPTS / script), *arguments]
-    launch = processes().Process(target=_agent, args=(directory, full, written, command))
+    launch = processes().Process(target=target, args=(directory, full, written, command))
     launch.start()
     launch.join(300)
     if launch.is_alive():
@@ -55,13 +66,19 @@ def torchrun(
     return subprocess.CompletedProcess(command, int(launch.exitcode or 0), out, err)
 
 
+def _alone(directory: Path, environment: dict[str, str], written: list[Path], command: list[str]) -> None:
+    _settle(directory, environment)
+    _redirect(written)
+    sys.argv = command
+    runpy.run_path(command[0], run_name="__main__")
+
+
 def _agent(directory: Path, environment: dict[str, str], written: list[Path], command: list[str]) -> None:
     """Torchrun itself, whose ranks call `_rank` in place of a new interpreter."""
     from torch.distributed import run
 
     _settle(directory, environment)
-    for descriptor, path in enumerate(written, 1):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    _redirect(written)
     launch = run.elastic_launch
 
     def elastic_launch(config: run.LaunchConfig, entrypoint: str) -> Callable[..., object]:
@@ -77,13 +94,17 @@ def _rank(directory: Path, environment: dict[str, str], written: list[Path], *co
     from lightning.pytorch.utilities import rank_zero_only
 
     _settle(directory, environment)
-    for descriptor, path in enumerate(written, 1):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
+    _redirect(written)
     torch.set_num_threads(1)
     rank_zero_only.rank = int(os.environ["RANK"])  # which Lightning looks up when it is imported
     script = next(i for i, argument in enumerate(command) if argument.endswith(".py"))
     sys.argv = list(command[script:])
     runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _redirect(written: list[Path]) -> None:
+    for descriptor, path in enumerate(written, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
 
 
 def _settle(directory: Path, environment: dict[str, str]) -> None:

@@ -23,10 +23,12 @@ import wandb_file
 from cellcohort.composition.log import CompositionLog, read_about
 from cellcohort.runtime.run import Run, digest
 from hydra_plugins.cellcohort_sweeps.sweeper import Job, _wandb_group, launched
+from launches import SCRIPTS, alone
 
 Train = Callable[..., Path]
 Start = Callable[..., subprocess.CompletedProcess[str]]
 ONLY_TRAIN = ("evaluation=none", "trainer.max_epochs=1")
+WRONG_AND_RIGHT = "objective.temperature=-1,0.5"  # the first is refused before slow libraries are imported
 
 
 @pytest.fixture
@@ -45,10 +47,7 @@ def start(quick: tuple[str, ...], tmp_path: Path) -> Start:
     """``start(*arguments)``: scripts/train.py in a process of its own."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        script = Path(__file__).parents[2] / "scripts" / "train.py"
-        command = [sys.executable, str(script), *arguments, *quick, *ONLY_TRAIN, "hydra.sweep.dir=sweep"]
-        settings = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
-        return subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=300)
+        return alone(tmp_path, "train.py", *arguments, *quick, *ONLY_TRAIN, "hydra.sweep.dir=sweep")
 
     return run
 
@@ -299,8 +298,12 @@ def test_jobs_are_one_group_to_wandb(sweep: Callable[..., Path], monkeypatch: py
     assert "WANDB_RUN_GROUP" not in os.environ
 
 
-def test_two_jobs_at_once_have_a_run_each(start: Start, tmp_path: Path) -> None:
-    done = start("-m", "sampler=random,temporal", "logger=wandb", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+def test_two_jobs_at_once_have_a_run_each(quick: tuple[str, ...], tmp_path: Path) -> None:
+    options = ["logger=wandb", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sweep"]
+    done = subprocess.run(  # a process whose end ends the workers of joblib
+        [sys.executable, str(SCRIPTS / "train.py"), "-m", "sampler=random,temporal", *quick, *ONLY_TRAIN, *options],
+        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert set(times(tmp_path / "sweep")) == {"random-s0", "temporal-s0"}
     assert wandb_runs(tmp_path / "sweep") == {"random-s0": "sweep", "temporal-s0": "sweep"}
@@ -308,26 +311,19 @@ def test_two_jobs_at_once_have_a_run_each(start: Start, tmp_path: Path) -> None:
 
 def test_each_job_can_have_a_torchrun_of_its_own(start: Start, tmp_path: Path) -> None:
     """One of the two jobs fails."""
-    arguments = [
-        "-m",
-        "sampler=random",
-        "+trainer.profiler=wrong,simple",
-        "logger=none",
-        "hydra/launcher=torchrun",
-    ]
-    done = start(*arguments)
+    done = start("-m", "sampler=random", WRONG_AND_RIGHT, "logger=none", "hydra/launcher=torchrun")
     assert done.returncode == 1 and "1 of 2 jobs failed" in done.stderr, done.stderr
-    assert "random-s0-profilerwrong: RuntimeError: torchrun ended with exit code 1" in done.stderr
-    assert set(times(tmp_path / "sweep")) == {"random-s0-profilersimple"}
-    assert read_about(tmp_path / "sweep" / "random-s0-profilersimple")["world_size"] == 2
+    assert "random-s0-temperature-1: RuntimeError: torchrun ended with exit code 1" in done.stderr
+    assert set(times(tmp_path / "sweep")) == {"random-s0-temperature0.5"}
+    assert read_about(tmp_path / "sweep" / "random-s0-temperature0.5")["world_size"] == 2
 
 
 def test_jobs_can_be_given_to_submitit(start: Start, tmp_path: Path) -> None:
-    done = start("-m", "sampler=random,temporal", "logger=none", "hydra/launcher=submitit_local")
-    assert done.returncode == 0, done.stderr
-    assert set(times(tmp_path / "sweep")) == {"random-s0", "temporal-s0"}
-    steps = [len(pd.read_csv(path)) for path in (tmp_path / "sweep").glob("*/metrics.csv")]
-    assert len(steps) == 2 and min(steps) > 0
+    """One of the two jobs fails."""
+    done = start("-m", "sampler=random", WRONG_AND_RIGHT, "logger=none", "hydra/launcher=submitit_local")
+    assert done.returncode == 1 and "random-s0-temperature-1: ValueError: " in done.stderr, done.stderr
+    assert set(times(tmp_path / "sweep")) == {"random-s0-temperature0.5"}
+    assert len(pd.read_csv(tmp_path / "sweep" / "random-s0-temperature0.5" / "metrics.csv")) > 0
 
 
 def failures(launch: Callable[[list[list[str]]], list[JobReturn]], names: str, directory: Path) -> dict[str, str]:

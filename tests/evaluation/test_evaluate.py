@@ -6,7 +6,6 @@ import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -30,7 +29,7 @@ from cellcohort.evaluation.score import Score
 from cellcohort.evaluation.scores_file import MEANINGS, how_scored
 from cellcohort.evaluation.selection import training_part
 from cellcohort.module import ContrastiveModule
-from launches import torchrun
+from launches import alone, torchrun
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
 FEW = ("evaluation.max_cells=600", "evaluation.permutations=19")
@@ -47,12 +46,8 @@ Evaluate = Callable[..., str]
 def trained(quick: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a quick run that was evaluated at its end; copy it before changing it."""
     directory = tmp_path_factory.mktemp("trained")
-    script = SCRIPT.with_name("train.py")
     options = [option for option in quick if option != "evaluation=none"]
-    done = subprocess.run(
-        [sys.executable, str(script), *options, *FEW, "logger=none", f"hydra.run.dir={directory / 'run'}"],
-        cwd=directory, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    done = alone(directory, "train.py", *options, *FEW, "logger=none", f"hydra.run.dir={directory / 'run'}")
     assert done.returncode == 0, done.stderr
     assert "embedding" not in done.stderr, "no progress bar where no terminal is"
     assert re.search(r"^hours_mae_across: hours; predicting the mean", done.stdout, re.M)

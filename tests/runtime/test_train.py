@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -283,22 +280,10 @@ def test_a_script_without_the_check_is_stopped_before_the_first_batch() -> None:
         trainer(limit_val_batches=0).fit(ContrastiveModule((2, 3)), batches, batches)
 
 
-def torchrun(directory: Path, *overrides: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    script = Path(__file__).parents[2] / "scripts" / "train.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    return subprocess.run(
-        [*command, *overrides],
-        cwd=directory,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
 def test_two_processes_train_one_run_together(quick: tuple[str, ...], tmp_path: Path) -> None:
-    done = torchrun(
+    done = launches.torchrun(
         tmp_path,
+        "train.py",
         *quick,
         "sampler=[experiment_aware,temporal]",
         "batch_sampler.scope=global",
