@@ -206,9 +206,9 @@ def test_blocks_and_datasets_that_are_finished_are_not_done_again(
     assert np.array_equal(store.read(0, 700), prepared(tmp_path / "here").read(0, 700))
 
 
-@pytest.mark.parametrize("losses", [1, 2, 3])
+@pytest.mark.parametrize(("losses", "cluster"), [(1, "there"), (2, "there"), (3, "there"), (1, "gone")])
 def test_a_source_that_was_lost_with_its_worker_is_sent_again(
-    losses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    losses: int, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, wait, left = AnnDataFiles(write(cells(60), tmp_path / "cells.h5ad")), pipeline._wait, [losses]
 
@@ -218,8 +218,13 @@ def test_a_source_that_was_lost_with_its_worker_is_sent_again(
             raise FuturesCancelledError([])
         wait(client, futures, what)
 
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError("Timed out trying to connect")
+
     monkeypatch.setattr(pipeline, "_wait", losing)
-    if losses < 3:
+    if cluster == "gone":
+        monkeypatch.setattr(Client, "wait_for_workers", refused)
+    elif losses < 3:
         assert len(prepare(source, tmp_path / "out.zarr", **SMALL)) == 60
         return
     with pytest.raises(RuntimeError, match=r"workers of the cluster were lost .*start workers, and the same command"):

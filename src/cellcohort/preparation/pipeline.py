@@ -235,9 +235,16 @@ def _read(client: Client, source: Source, plan: Plan) -> None:
             )
             return
         except CancelledError:
-            if not again or client.status != "running":
+            if not again or not _has_workers(client):
                 raise
-            client.wait_for_workers(1, timeout=WAIT_SECONDS)
+
+
+def _has_workers(client: Client) -> bool:
+    try:
+        client.wait_for_workers(1, timeout=WAIT_SECONDS)
+    except OSError:  # a time-out is one, and so is a scheduler that is gone
+        return False
+    return True
 
 
 @contextmanager
