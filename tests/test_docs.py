@@ -24,7 +24,7 @@ SAID = {
     "loop_transformers": "the resumed run draws the batches of the second epoch: True",
     "moving_metric_learning": "cellcohort: Counter({" + ", ".join(["'compound_N': 4"] * 8) + "})",
     "moving_sentence_transformers": "most of one text in any batch: 1",
-    "moving_viscy": "'infected': 33",
+    "moving_viscy": "'infected': 34",
     "moving_weighted_random": "cellcohort: [16, 16, 16, 16, 16, 16, 16, 16]",
     "moving_annbatch": "'DMSO': 32, 'drug': 32",
 }

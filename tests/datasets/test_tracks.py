@@ -286,6 +286,9 @@ def test_the_config_says_the_defaults_of_the_code(name: str, source: Any) -> Non
     if "seed" in node:
         assert node._get_node("seed")._value() == "${seed}"
         node.seed = 0
+    if "index_cache" in node:
+        assert node._get_node("index_cache")._value() == "${oc.select:batch_sampler.index_cache,null}"
+        node.index_cache = None
     said = OmegaConf.to_container(node)
     if "columns" in said:
         assert said["columns"] == defaults["columns"]
