@@ -178,36 +178,6 @@ def test_cells_on_padding_are_left_out_and_the_others_kept(folder: Path) -> None
     assert data._scale.numpy()[:, 1].ravel() == pytest.approx([1000, 1000, 100, 100], rel=0.05)
 
 
-def slanted(images: np.ndarray) -> None:
-    y, x = np.ogrid[:40, :48]
-    images[..., (3 * x < y) | (x - 3 * y > 36)] = 0
-
-
-def cornered(images: np.ndarray) -> None:
-    images[..., :20, :24] = 0  # a chunk that was not written
-
-
-@pytest.mark.parametrize("normalise_by", ["mean", "median"])
-@pytest.mark.parametrize("change", [slanted, cornered])
-def test_padding_of_any_outline_has_no_part_in_patches_and_brightness(
-    folder: Path, change: Callable[[np.ndarray], None], normalise_by: Any
-) -> None:
-    """As of images that were turned or sheared to lie on others."""
-    spoilt = spoil(folder, change)
-    tracks = pd.read_parquet(folder / "one.parquet")
-    with pytest.warns(UserWarning, match=r"B/2/0 of one, channels Phase, Marker: frames 0 to 19 are padded with zeros"):
-        data = load(folder, normalise_by=normalise_by, tau_hours=(0.5, 9.0))
-    rows, place = data.every_cell().cells.frame, data.every_cell()._place.numpy()
-    patches = [spoilt[t, 0, 0, y : y + 12, x : x + 16] for number, t, _, y, x in place.tolist() if number]
-    assert 0 < len(patches) < (tracks["position"] == "B/2/0").sum() and all(patch.all() for patch in patches)
-    assert (rows["fov"] == "A/1/0").sum() == (tracks["position"] == "A/1/0").sum()
-    for channel in range(2):
-        pixels = spoilt[:, channel][spoilt[:, channel] > 0]
-        iqr = np.subtract(*np.percentile(pixels, (75, 25)))
-        wanted = (pixels.mean(), pixels.std()) if normalise_by == "mean" else (np.median(pixels), iqr)
-        np.testing.assert_allclose(data._scale[:, 1, 0, channel], wanted, rtol=0.02)
-
-
 def one_object(images: np.ndarray) -> None:
     y, x = np.ogrid[:40, :48]
     images[:] = np.maximum(1 - ((y - 20) / 18) ** 2 - ((x - 24) / 22) ** 2, 0) * images
@@ -218,7 +188,18 @@ def objects(images: np.ndarray) -> None:
     images[..., (y % 20 < 6) | (x % 16 < 3)] = 0
 
 
-@pytest.mark.parametrize("change", [one_object, objects])
+def cut_out(images: np.ndarray) -> None:
+    """Subtract the background around one object, up to a sharp edge, as segmentation does."""
+    y, x = np.ogrid[:40, :48]
+    images[..., ((y - 20) / 18) ** 2 + ((x - 24) / 22) ** 2 > 1] = 0
+
+
+def mask(images: np.ndarray) -> None:
+    y, x = np.ogrid[:40, :48]
+    images[:] = ((y - 20) / 18) ** 2 + ((x - 24) / 22) ** 2 < 1
+
+
+@pytest.mark.parametrize("change", [one_object, objects, cut_out, mask])
 def test_objects_on_a_background_of_zeros_are_no_fault(folder: Path, change: Callable[[np.ndarray], None]) -> None:
     spoil(folder, change)
     assert len(load(folder).every_cell()) == len(tracks_of(POSITIONS, SHAPE))

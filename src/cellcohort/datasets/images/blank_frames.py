@@ -31,9 +31,7 @@ FLAT = 0.99  # of the pixels have the least value in a frame without an image th
 PADDED = 0.25  # of a frame that an image within padding has, at least
 NOTHING = (0,) * 6  # box of a frame without an image
 BOX = ("z0", "y0", "x0", "z1", "y1", "x1")
-GAP = 0.2  # of the median of an image that even its darkest pixels have, where zeros around it are padding
-LINES = 4  # of an image within slanted padding, of which the columns that all of them have are known
-COLUMNS = ("field", "channel", "t", "kind", *BOX, "spans")
+COLUMNS = ("field", "channel", "t", "kind", *BOX)
 
 
 class Seen(NamedTuple):
@@ -43,7 +41,6 @@ class Seen(NamedTuple):
     box: Sequence[int]  # first and last slice, line and column (exclusive) of the image; all 0 where there is none
     low: float  # the least value
     flat: float  # share of the pixels that have it
-    spans: bytes = b""  # where padding is no frame of whole lines and columns, see `_spans`
 
 
 def sampled_frames(field: Field) -> list[int]:
@@ -91,8 +88,7 @@ def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
     pandas.DataFrame
         One row per field, channel (its place in the input) and frame at fault: "field", "channel", "t", "kind" ("all
         zero", "saturated", "of one value", "of one value but for a few pixels", "repeated", "padded with zeros", "not
-        stored", which only frames without cells may be), "z0" to "x1", the part of the frame that has an image, and
-        "spans", the columns of it that each few lines have, where it is no box.
+        stored", which only frames without cells may be), and "z0" to "x1", the part of the frame that has an image.
 
     Raises
     ------
@@ -104,7 +100,7 @@ def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
         sorted({*used[used[:, 0] == number, 1].tolist(), *sampled_frames(field)}) for number, field in enumerate(fields)
     ]
     keys = [key for number, field in enumerate(fields) for key in keys_of(number, field, frames[number])]
-    mark = fingerprint(list(fields), frames, chunks.stamps(keys), 4)  # the last is the version of this code
+    mark = fingerprint(list(fields), frames, chunks.stamps(keys), 3)  # the last is the version of this code
 
     def build() -> pa.Table:
         lists = [used[used[:, 0] == number, 1].tolist() for number in range(len(fields))]
@@ -114,7 +110,7 @@ def blank_frames(fields: Sequence[Field], used: np.ndarray, cache: str | Path) -
             spare, rows = {*frames[number]} - {*lists[number]}, list[tuple[object, ...]]()
             for channel in range(len(fields[number].channels)):
                 absent = _not_stored(chunks, number, channel, spare)
-                rows += [(number, channel, t, "not stored", *NOTHING, b"") for t in sorted(absent)]
+                rows += [(number, channel, t, "not stored", *NOTHING) for t in sorted(absent)]
                 rows += _faults(chunks, number, channel, [t for t in frames[number] if t not in absent])
             return rows
 
@@ -152,10 +148,6 @@ def blank_cells(faults: pd.DataFrame, place: np.ndarray, sizes: np.ndarray, axes
         for axis, size in zip("zyx", sizes[met["row"]].T, strict=True):
             if axis in axes:
                 inside &= (met[axis] >= met[f"{axis}0"]) & (met[axis] + size <= met[f"{axis}1"])
-        for spans in met["spans"].unique():
-            if spans:
-                some = (met["spans"] == spans).to_numpy()
-                inside[some] &= _within(spans, met.loc[some, ["y", "x"]].to_numpy(), sizes[met.loc[some, "row"]])
         bad[met["row"][~inside]] = True
     return bad
 
@@ -202,9 +194,9 @@ def _faults(chunks: Chunks, number: int, channel: int, frames: Sequence[int]) ->
     for t, one in sorted(seen.items()):
         flat = one.flat >= FLAT
         if images and not sparse and flat and one.flat < 1:
-            yield number, channel, t, "of one value but for a few pixels", *NOTHING, b""
+            yield number, channel, t, "of one value but for a few pixels", *NOTHING
         elif one.kind and not (flat and one.low == background):
-            yield number, channel, t, one.kind, *one.box, one.spans
+            yield number, channel, t, one.kind, *one.box
 
 
 def _suspects(storage: Storage, field: Field, frames: Sequence[int]) -> set[int]:
@@ -271,42 +263,7 @@ def _seen(image: np.ndarray, repeated: bool) -> Seen:
         within = there[tuple(slice(i, j) for i, j in zip(first, last, strict=True))]
         if PADDED * image.size <= within.size < image.size and within.mean() >= 0.99:
             return Seen("padded with zeros", (*first, *last), *about)
-        if low == 0 and (spans := _spans(there.all(axis=0))) and _is_apart_from_zero(image[there]):
-            return Seen("padded with zeros", (0, 0, 0, *image.shape), *about, spans)
     return Seen("", (0, 0, 0, *image.shape), *about)
-
-
-def _spans(there: np.ndarray) -> bytes:
-    """Return the first column and the last (exclusive) that each few lines of an image have, where it is one piece.
-
-    An image that was turned, sheared or lacks a corner has one run of pixels in every line and every column, and zeros
-    besides. Zeros anywhere else, as in a background that was taken out, are no padding: nothing is returned.
-    """
-    lines, columns = there.shape
-    for image in (there, there.T):
-        some = image[image.any(axis=1)]
-        runs = some.shape[1] - some.argmax(axis=1) - some[:, ::-1].argmax(axis=1)
-        if there.mean() < PADDED or some.sum() < 0.99 * runs.sum() or there.mean() > 0.995:
-            return b""
-    first = np.where(there.any(axis=1), there.argmax(axis=1), columns)
-    last = np.where(there.any(axis=1), columns - there[:, ::-1].argmax(axis=1), 0)
-    starts = np.arange(0, lines, LINES)
-    return np.stack([np.maximum.reduceat(first, starts), np.minimum.reduceat(last, starts)]).astype("<i4").tobytes()
-
-
-def _is_apart_from_zero(values: np.ndarray) -> bool:
-    """Whether an image does not fade to zero, as one object in the dark does."""
-    low, median = np.quantile(values, (0.01, 0.5))
-    return bool(low >= GAP * median)
-
-
-def _within(spans: bytes, corner: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Which patches, of some first lines and columns and some sizes (z, y, x), lie within the spans of an image."""
-    first, last = np.frombuffer(spans, "<i4").reshape(2, -1)
-    y, x = corner.T
-    begin, end = y // LINES, (y + sizes[:, 1] - 1) // LINES
-    touched = np.minimum(begin[:, None] + np.arange((end - begin).max() + 1), end[:, None])
-    return (first[touched].max(axis=1) <= x) & (last[touched].min(axis=1) >= x + sizes[:, 2])
 
 
 def _ranges(frames: Sequence[int]) -> str:

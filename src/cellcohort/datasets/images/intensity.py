@@ -31,7 +31,7 @@ NAMES = {"mean": ("mean", "std"), "median": ("median", "iqr"), "percentiles": ("
 IN_WORDS = {"median": "interquartile range", "percentiles": "distance of the 5th and 95th percentiles"}
 MOST_SAMPLED = 2**22  # pixels that medians and percentiles are taken of
 
-Boxes = Mapping[int, tuple[int, ...]]  # of each frame, the part that has an image, and 1 where zeros in it have none
+Boxes = Mapping[int, tuple[int, ...]]  # of each frame, the part that has an image
 Unit = tuple[int, int, int]  # field (of a plate, the first), frame (of all, 0) and channel
 Parts = Mapping[int, Boxes]  # by field
 
@@ -133,8 +133,7 @@ def _units(index: Index, normalise: Normalise) -> dict[Unit, dict[int, Boxes]]:
                 chosen = [t for t in used if any(boxes.get(t, BOX))]
             else:
                 chosen = frames_with_image(number, channel, field, used, index.faults)
-            slanted = {*index.faults["t"][here & (index.faults["spans"].str.len() > 0)]}
-            found = {t: (*boxes.get(t, (0, 0, 0, *field.shape[2:])), int(t in slanted)) for t in chosen}
+            found = {t: boxes.get(t, (0, 0, 0, *field.shape[2:])) for t in chosen}
             if normalise == "frame":
                 units |= {(number, t, channel): {number: {t: box}} for t, box in found.items()}
             else:
@@ -209,7 +208,7 @@ def _measured_once(
         for number, boxes in parts.items()
         for key in keys_of(number, index.fields[number].with_channel(channel), boxes)
     ]
-    mark = fingerprint(index.fields, normalise_by, units, chunks.stamps(keys), 4)  # the last is the version of this
+    mark = fingerprint(index.fields, normalise_by, units, chunks.stamps(keys), 3)  # the last is the version of this
     file = Path(cache) / f"scaling-{mark}.parquet"
     table = cached_table(file, lambda: _measured(chunks, units, normalise_by)).to_pandas()
     rows = table.dropna().itertuples(index=False)
@@ -246,9 +245,9 @@ def _moments(chunks: Chunks, channel: int, parts: Parts) -> tuple[float, float]:
 
 def _quantiles(chunks: Chunks, channel: int, parts: Parts, normalise_by: NormaliseBy) -> tuple[float, float]:
     """Median and interquartile range, or the 5th percentile and what the 95th is above it."""
-    pixels = sum(prod(np.subtract(box[3:6], box[:3]).tolist()) for boxes in parts.values() for box in boxes.values())
+    pixels = sum(prod(np.subtract(box[3:], box[:3]).tolist()) for boxes in parts.values() for box in boxes.values())
     step = ceil(sqrt(pixels / MOST_SAMPLED)) or 1
-    sample = list(_images(chunks, channel, parts, step))
+    sample = [image[:, ::step, ::step].ravel() for image in _images(chunks, channel, parts)]
     if not sample:
         return np.nan, np.nan
     values = np.concatenate(sample).astype(np.float32)
@@ -256,8 +255,8 @@ def _quantiles(chunks: Chunks, channel: int, parts: Parts, normalise_by: Normali
     return centre, high - low
 
 
-def _images(chunks: Chunks, channel: int, parts: Parts, step: int = 1) -> Iterator[np.ndarray]:
-    """Give the pixels of the parts of frames that have an image, chunk by chunk; of every step-th line and column."""
+def _images(chunks: Chunks, channel: int, parts: Parts) -> Iterator[np.ndarray]:
+    """Give the pixels (slices, lines, columns) of the parts of frames that have an image, chunk by chunk."""
     for number, boxes in parts.items():
         field = chunks.fields[number].with_channel(channel)
         for key, chunk in chunks.each(keys_of(number, field, boxes)):
@@ -265,7 +264,7 @@ def _images(chunks: Chunks, channel: int, parts: Parts, step: int = 1) -> Iterat
             for t in (t for t in boxes if t // field.chunks[0] == key[1]):
                 part = tuple(
                     slice(max(first - at, 0), max(last - at, 0))
-                    for first, last, at in zip(boxes[t][:3], boxes[t][3:6], corner, strict=True)
+                    for first, last, at in zip(boxes[t][:3], boxes[t][3:], corner, strict=True)
                 )
                 image = chunk[t % field.chunks[0], field.channels[0] % field.chunks[1]][part]
                 if image.dtype.kind == "f" and not np.isfinite(image).all():
@@ -273,6 +272,5 @@ def _images(chunks: Chunks, channel: int, parts: Parts, step: int = 1) -> Iterat
                         f"{field.store}: position {field.name} of {field.experiment} has pixels that are not finite in "
                         f"channel {field.channels[0]}; correct them, or exclude the position."
                     )
-                image = image[:, ::step, ::step].ravel()
                 if image.size:
-                    yield image[image != 0] if boxes[t][6] else image
+                    yield image
