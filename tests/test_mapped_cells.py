@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from cellcohort.cells import CellTable
+from cellcohort.coded_columns import Column, joint_column
 from cellcohort.data.anndata import AnnData
 from cellcohort.data.profiles import Profiles
 from cellcohort.data.tracks import Tracks
@@ -185,6 +186,31 @@ def test_labels_that_no_file_can_hold_leave_every_process_its_own_table(tmp_path
     with pytest.warns(UserWarning, match="cannot hold the table.*one of its own"):
         (found,) = mapped_cells(ArrayFiles(tmp_path).of("source"), lambda: (made,))
     assert found is made
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.date_range("2020-01-01", periods=3, tz="Europe/Berlin"),
+        pd.period_range("2020-01", periods=3, freq="M"),
+        [[1], [2], [3]],
+    ],
+)
+def test_a_column_that_no_file_can_hold_leaves_the_table_as_it_is(tmp_path: Path, values: Any) -> None:
+    made = CellTable.from_frame(pd.DataFrame({"experiment": list("aba"), "condition": list("xyx"), "other": values}))
+    with pytest.warns(UserWarning, match="cannot hold the table.*'other'"):
+        (found,) = mapped_cells(ArrayFiles(tmp_path).of("source"), lambda: (made,))
+    assert found is made
+
+
+def test_joint_columns_whose_parts_share_their_names_are_told_apart(tmp_path: Path) -> None:
+    files = ArrayFiles(tmp_path).of("source")
+    condition = Column("condition", np.array([0, 1, 0, 1]), ("x", "y"))
+    raw = Column("track", np.array([0, 0, 0, 0]), (7,))
+    own = Column("track", np.array([0, 0, 1, 1]), (("a", 7), ("b", 7)))
+    for track in (raw, own):
+        found, expected = (joint_column([track, condition], of) for of in (files, ArrayFiles()))
+        assert found.labels == expected.labels and found.codes.tolist() == expected.codes.tolist()
 
 
 def test_columns_of_one_name_and_missing_values_are_kept(tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ def joint_column(columns: list[Column], files: ArrayFiles) -> Column:
         present, codes = np.unique(code, return_inverse=True)
         return [present, codes.astype(_smallest(len(present)))]
 
-    present, codes = files.of("joint", [column.name for column in columns]).arrays(joined)
+    inputs = [each for column in columns for each in (column.codes, len(column.labels))]  # columns may share a name
+    present, codes = files.of("joint", *inputs).arrays(joined)
     parts = np.unravel_index(present, [len(column.labels) for column in columns])
     labels = tuple(
         tuple(column.labels[i] for column, i in zip(columns, row, strict=True)) for row in zip(*parts, strict=True)

@@ -95,7 +95,12 @@ def _arrays(cells: CellTable, *others: np.ndarray) -> Iterator[np.ndarray]:
 def _column(values: pd.Series) -> np.ndarray | pd.Categorical:
     if isinstance(values.dtype, np.dtype) and values.dtype.kind in PLAIN:
         return values.to_numpy()
-    codes, labels = coded(values)
+    if isinstance(values.dtype, pd.DatetimeTZDtype | pd.PeriodDtype | pd.IntervalDtype):
+        raise pa.ArrowNotImplementedError(f"column {values.name!r} is of type {values.dtype}")
+    try:
+        codes, labels = coded(values)
+    except ValueError as error:
+        raise pa.ArrowNotImplementedError(str(error)) from error
     kind = values.dtype.categories.dtype if isinstance(values.dtype, pd.CategoricalDtype) else None
     return pd.Categorical.from_codes(codes, pd.Index(labels, dtype=kind))
 

@@ -196,7 +196,8 @@ def cut_out(images: np.ndarray) -> None:
 
 def mask(images: np.ndarray) -> None:
     y, x = np.ogrid[:40, :48]
-    images[:] = ((y - 20) / 18) ** 2 + ((x - 24) / 22) ** 2 < 1
+    for t, frame in enumerate(images):
+        frame[:] = ((y - 20) / 18) ** 2 + ((x - 16 - t / 2) / 14) ** 2 < 1
 
 
 @pytest.mark.parametrize("change", [one_object, objects, cut_out, mask])
