@@ -163,6 +163,17 @@ def test_what_cannot_be_told_apart_is_noted(whole: str, rule: dict[str, Any], sa
     assert said in note if said else not warned
 
 
+def test_labels_of_which_other_experiments_alone_have_negatives_are_noted() -> None:
+    """Two experiments hold one condition each, and one of the conditions is in a third experiment too."""
+    frame = frame_of()
+    experiment = np.arange(len(frame)) % 3
+    frame = frame.assign(experiment=experiment.astype(str), condition=np.where(experiment == 1, "b", "a"))
+    note = only(replicate_scores(noise(frame), held_of(frame), Replicates())).note
+    assert "confounded for a, b: cells have replicates in their own experiment and negatives in others only" in note
+    note = only(replicate_scores(noise(frame), held_of(frame), Replicates(pos_diffby=["experiment"]))).note
+    assert "confounded" not in note
+
+
 def test_directions_are_those_from_the_mean_training_cell() -> None:
     inputs, training = noise(frame_of(30)) + 7, np.arange(30) < 20
     np.testing.assert_allclose(centred(inputs, training), inputs - inputs[:20].mean(0))

@@ -298,6 +298,7 @@ def test_a_wrong_command_line_is_refused_with_what_there_is(
         ("batch_sampler.batchsize=64", "Did you mean batch_sampler.batch_size?"),
         ("sampler.window_hour=4", "Did you mean sampler.temporal.window_hours? It comes with sampler=temporal"),
         ("sampler=temporl", "sampler has no choice temporl. Did you mean sampler=temporal?"),
+        ("sampler=[temporl,condition]", "sampler has no choice temporl. Did you mean sampler=temporal?"),
     ],
 )
 def test_what_may_have_been_meant_is_said_first(

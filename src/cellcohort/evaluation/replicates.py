@@ -14,7 +14,7 @@ from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.split import CHUNK
 from cellcohort.evaluation.probes import SAMPLE_COLUMNS
 from cellcohort.evaluation.score import Held, Score, bootstrap_interval, noted
-from cellcohort.messages import joined, several
+from cellcohort.messages import joined, listed, several
 
 Labels = Sequence[np.ndarray]
 MOST = 2000  # cells of which all pairs are compared
@@ -261,6 +261,15 @@ def _confounded(held: Held, scored: np.ndarray, rows: np.ndarray, replicates: Re
             "confounded: replicates are all of one experiment and negatives are not, so that what differs between "
             "experiments can look like a difference between conditions; evaluation.replicates.neg_sameby=[experiment] "
             "takes negatives of the same experiment"
+        )
+    alone = (positive & ~crosses).any(1) & negative.any(1) & ~(negative & ~crosses).any(1)
+    if alone.any() and not said:
+        names = [held.cells.column(name) for name in names_of([replicates.pos_sameby])]
+        labels = {" x ".join(str(one.labels[one.codes[row]]) for one in names) for row in scored[alone]}
+        said.append(
+            f"confounded for {listed(sorted(labels), 3)}: cells have replicates in their own experiment and negatives "
+            "in others only, so that what differs between experiments can look like a difference between conditions; "
+            "evaluation.replicates.pos_diffby=[experiment] takes replicates of other experiments"
         )
     for name in held.cells.column_names:
         if not SAMPLE_COLUMNS.fullmatch(name):

@@ -172,12 +172,14 @@ def explain(error: Exception, config_dir: Path) -> str | None:
     """Return an error of the user's in few words, and what there is instead; None where its traceback is needed."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group = Path(error.missing_cfg_file).parent
-        if error.options:
+        if options := error.options or choices_of(
+            config_dir / group
+        ):  # Hydra gives none where one of a list is missing
             name = Path(error.missing_cfg_file).stem
-            near = get_close_matches(name, error.options, 1)
+            near = get_close_matches(name, options, 1)
             meant = f" Did you mean {group}={near[0]}?" if near else ""
-            return f"{group} has no choice {name}.{meant} The choices of {group} are: {', '.join(error.options)}."
-        return f"{error}\nThe choices of {group} are: {', '.join(choices_of(config_dir / group)) or 'none'}."
+            return f"{group} has no choice {name}.{meant} The choices of {group} are: {', '.join(options)}."
+        return str(error)
     if told := _of_the_disk(error):
         return f"error: {told}"
     if isinstance(error, InstantiationException):
