@@ -6,6 +6,7 @@ import runpy
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,8 @@ def test_a_batch_is_shown_as_the_run_had_it(
     assert "step 7: epoch 1, batch 2 of" in text and f"primary: {held['group']}" in text and "and 28 more cells" in text
     loss = pd.read_csv(run / "metrics.csv").dropna(subset="train/loss").set_index("step")["train/loss"][7]
     assert f"loss: {loss:.4g}" in text
+    without = replace(StoredBatches(run).batch(7), loss=np.nan).text()
+    assert "loss: not recorded (rank 0 records every trainer.log_every_n_steps-th; the nearest is step 7)" in without
     assert (table["experiment"] == held["group"]).all() and (table["partner_experiment"] != held["group"]).all()
     assert table["condition"].equals(table["partner_condition"].rename("condition"))
     shares = table["condition"].value_counts(normalize=True)

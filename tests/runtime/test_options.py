@@ -78,8 +78,9 @@ def test_values_of_the_right_kind_are_taken(overrides: list[str]) -> None:
         (["data.tau_hours=null"], r"data\.tau_hours must be a list of numbers, got null\.$"),
         (["data.tau_hours=1"], r"data\.tau_hours must be a list of numbers, got 1\.$"),
         (["data.tau_hours=[1,b]"], r"data\.tau_hours must be a list of numbers, got \[1, 'b'\]\.$"),
-        (["data.frames=abc"], r"data\.frames must be an integer, got 'abc'\.$"),
-        (["data.frames=2.5"], r"data\.frames must be an integer, got 2\.5\.$"),
+        (["data.frames=abc"], r"data\.frames must be an integer > 0, got 'abc'\.$"),
+        (["data.frames=-3"], r"data\.frames must be an integer > 0, got -3\.$"),
+        (["data.frames=2.5"], r"data\.frames must be an integer > 0, got 2\.5\.$"),
         (
             ["module.learning_rate=fast"],
             r"module\.learning_rate must be a number > 0, got 'fast'\.$",

@@ -27,6 +27,8 @@ from cellcohort.messages import listed
 from cellcohort.missing_values import Missing, said_words
 
 if TYPE_CHECKING:
+    from pydantic import PositiveInt
+
     from cellcohort.datasets.features.windows import TrackWindows
 
 __all__ = ["COLUMNS", "Tracks", "Windows", "load_cells", "load_tracks"]
@@ -55,7 +57,7 @@ class Windows:
         Key of positives and views.
     """
 
-    frames: int = 6
+    frames: PositiveInt = 6
     tau_hours: Sequence[float] = (0.5, 2.0)
     tau: Tau = "uniform"
     tau_decay_hours: float | None = None

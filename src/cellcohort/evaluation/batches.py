@@ -139,8 +139,10 @@ class StoredBatches:
         with config_told(self.directory):
             seed = int(self.config["module"]["seed"])
         _check_shares(self.samples.cells, sampler.batch(*place), asked, self.directory)
-        loss = _losses(self.directory).get(global_step, np.nan) if rank == 0 else np.nan
-        return StoredBatch(self.samples, sampler, global_step, place, asked, float(loss), seed)
+        losses = _losses(self.directory)
+        loss = losses.get(global_step, np.nan) if rank == 0 else np.nan
+        nearest = min(losses.index.tolist(), key=lambda step: abs(step - global_step), default=None)
+        return StoredBatch(self.samples, sampler, global_step, place, asked, float(loss), seed, nearest)
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,8 @@ class StoredBatch:
         NaN where none was recorded.
     seed : int
         Of the views.
+    nearest : int, optional
+        The nearest step of which rank 0 recorded the loss.
     """
 
     samples: Samples
@@ -172,6 +176,7 @@ class StoredBatch:
     held: Mapping[str, Any]
     loss: float
     seed: int
+    nearest: int | None = None
 
     @property
     def positions(self) -> np.ndarray:
@@ -208,11 +213,9 @@ class StoredBatch:
     def text(self, n_cells: int = 12) -> str:
         """Describe the batch: its place, what it held of what was asked, and its first cells."""
         epoch, step = self.place
-        loss = (
-            f"{self.loss:.4g}"
-            if np.isfinite(self.loss)
-            else "not recorded (rank 0 records every trainer.log_every_n_steps-th)"
-        )
+        near = "" if self.nearest is None else f"; the nearest is step {self.nearest:,}"
+        without = f"not recorded (rank 0 records every trainer.log_every_n_steps-th{near})"
+        loss = f"{self.loss:.4g}" if np.isfinite(self.loss) else without
         lines = [
             f"step {self.global_step:,}: epoch {epoch}, batch {step} of {len(self.sampler):,}, "
             f"rank {self.sampler.rank} of {self.sampler.world_size}",
