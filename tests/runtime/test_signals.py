@@ -197,7 +197,7 @@ def test_two_ranks_stop_after_the_same_step_and_go_on(quick: tuple[str, ...], tm
 
 
 def test_a_launch_that_torchrun_restarts_goes_on_in_its_own_directory(quick: tuple[str, ...], tmp_path: Path) -> None:
-    """Rank 1 dies without a word in its first start, after a checkpoint within an epoch; tests of ranks see it named."""
+    """Rank 1 dies without a word in its first start, after a checkpoint within an epoch (test_ranks sees it named)."""
     (tmp_path / "mine.py").write_text(
         "import os, lightning\n"
         "class Die(lightning.Callback):\n"
