@@ -5,16 +5,19 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import hydra
 import pandas as pd
 import pytest
+from annotated_types import Gt, Lt
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
+from cellcohort.runtime.kinds import in_words
 from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.signatures import declared
 
@@ -205,3 +208,19 @@ def test_a_script_refuses_it_before_a_directory_is_made(
         train("split.fraction=abc", "hydra.run.dir=run")
     assert "error: split.fraction must be a number" in capsys.readouterr().err
     assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (int | None, "an integer or null"),
+        (Annotated[float, Gt(0), Lt(1)], "a number > 0 and < 1"),
+        (Literal["mean", True] | Sequence[float], "'mean', true or a list of numbers"),
+        (tuple[int, int] | Mapping[str, float], "a list of 2 integers or a mapping of names to numbers"),
+        (list[Mapping[str, int]], "a list of values"),
+        (typing.List, "a List"),  # noqa: UP006  # as a library may write it
+        (Callable[[int], str], "a Callable"),
+    ],
+)
+def test_what_an_annotation_allows_is_said_in_words(annotation: Any, words: str) -> None:
+    assert in_words(annotation) == words

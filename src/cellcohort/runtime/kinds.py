@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -81,8 +81,8 @@ def _alternatives(annotation: Any) -> list[str]:
 
 
 def _kind(annotation: Any, origin: Any, inner: tuple[Any, ...]) -> str:
-    if origin is None:
-        return _WORDS.get(annotation, f"a {getattr(annotation, '__name__', annotation)}")
+    if origin is None or not inner:
+        return _WORDS.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
     if origin is Annotated:
         bounds = [bound for mark in inner[1:] for bound in getattr(mark, "metadata", [mark])]
         limits = [f"{_SIGNS[key]} {getattr(bound, key):g}" for bound in bounds for key in _SIGNS if hasattr(bound, key)]
@@ -91,6 +91,8 @@ def _kind(annotation: Any, origin: Any, inner: tuple[Any, ...]) -> str:
         return f"a mapping of names to {_several(inner[-1])}"
     if origin is tuple and ... not in inner:
         return f"a list of {len(inner)} {_several(inner[0])}"
+    if not issubclass(origin, Iterable):
+        return f"a {origin.__name__}"
     return f"a list of {_several(inner[0])}"
 
 
