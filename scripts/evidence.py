@@ -6,7 +6,7 @@
 
 Each study is made of sweeps in ``outputs/evidence/<study>``. Started again, it runs only what is not finished.
 Tables and pictures go to ``outputs/evidence/<study>/tables``. The studies of real data need the directory that holds
-``jump_s3_controls/fields.parquet`` and ``bbbc021_profiles/wells.parquet``.
+``jump_s3_controls/fields.parquet``, ``bbbc021_profiles/wells.parquet`` and ``tcell_behav3d/tcell_tracks.parquet``.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ SHORT = {"experiment": "E", "condition": "C", "temporal": "T", "random": "R"}
 PLANTED_SCORES = ("condition_probe_across", "rarest_probe_across", "hours_explained_across", "experiment_ilisi")
 JUMP_SCORES = ("condition_probe_across", "replicate_map", "experiment_ilisi")
 BBBC021_SCORES = ("nsc", "nscb", "mechanism_map")
+TIMELAPSE_SCORES = ("condition_probe_across", "hours_explained_across", "experiment_ilisi")
 DIAL = {"data.experiment_effect": "experiment_effect", "data.rare_share": "rare_share", "data.drift": "drift"}
 MIDDLE = {"data.experiment_effect": 1.0, "data.rare_share": 0.1, "data.drift": 0.0}
 LINES = tuple(
@@ -53,9 +54,23 @@ VIEWS = ("pairs.same=null", "pairs.different=null", "objective.exclude=null")  #
 PAIRED = 'run_name="${strategy:${sampler}}-pairs-s${seed}"'  # tells runs apart from those without pairs
 JUMP = (
     *("recipe=jump_controls", "sweep=leave_one_experiment_out", "split.folds=9"),
-    *("model.norm=batch,layer,experiment", *QUIET),
+    *QUIET,
 )
 BBBC021 = ("-m", "recipe=bbbc021", "seed=0,1,2,3,4", "model.norm=batch,layer", *QUIET)
+TIMELAPSE = (
+    *("-m", "seed=0,1,2,3,4", "split.seed=${seed}", "batch_sampler.batch_size=128", "trainer.max_epochs=4"),
+    *("trainer.limit_train_batches=60", "evaluation.max_cells=6000", *QUIET),
+)
+TIMELAPSE_ARMS = "sampler=random,experiment_aware,condition,temporal,[experiment_aware,condition,temporal]"
+PLATES = ("data=demo_timelapse", "data.path=outputs/evidence/plates-${seed}", "data.simulation_seed=${seed}")
+ACROSS = ("pairs.same=[condition]", "pairs.different=[experiment]", "objective.exclude=[condition]")
+MIDDLE_OF_DIAL = ("sweep=planted", *(f"{dial}={level}" for dial, level in MIDDLE.items()), "seed=0,1,2,3,4,5,6,7")
+OTHERS = (  # samplers of other libraries, as near to what our axes ask as their options allow
+    ("batch_sampler=weighted_random", "batch_sampler.column=[experiment,condition]"),
+    ("batch_sampler=m_per_class",),
+    ("batch_sampler=viscy",),
+    ("batch_sampler=concord",),
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +89,8 @@ class Study:
         From those tables to a figure.
     file : str
         Where the data lie in the directory that the user names; "" for simulated data.
+    beside : str
+        Another study, whose runs are compared with these; "" if there is none.
     """
 
     parts: tuple[tuple[str, ...], ...]
@@ -81,6 +98,7 @@ class Study:
     tables: Callable[[pd.DataFrame], dict[str, pd.DataFrame]]
     picture: Callable[[dict[str, pd.DataFrame]], Figure]
     file: str = ""
+    beside: str = ""
 
 
 def values_of(directory: Path, options: Sequence[str]) -> pd.DataFrame:
@@ -88,7 +106,7 @@ def values_of(directory: Path, options: Sequence[str]) -> pd.DataFrame:
     parts = []
     for path in sorted(directory.glob(f"*/{FINISHED}")):
         config = OmegaConf.load(path.parent / "config.yaml")
-        axes = strategy(config.batch_sampler.axes or {}).split("-")
+        axes = strategy(config.batch_sampler.axes or {}, config.batch_sampler._target_).split("-")
         arm = "+".join(sorted((SHORT.get(axis, axis) for axis in axes), key="ECT".find))
         told: dict[str, Any] = {"run": path.parent.name, "strategy": arm, "seed": config.seed}
         if OmegaConf.select(config, "pairs.same"):
@@ -186,17 +204,23 @@ def planted_picture(tables: dict[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def arm_tables(values: pd.DataFrame, scores: Sequence[str], over: str) -> dict[str, pd.DataFrame]:
-    """Differences of each strategy and normalisation from random batches with batch normalisation."""
+def arm_tables(values: pd.DataFrame, scores: Sequence[str], over: str, norm: str = "batch") -> dict[str, pd.DataFrame]:
+    """Differences of each strategy and normalisation from random batches with the normalisation `norm`."""
     values = values[values["score"].isin(scores)].rename(columns={"model.norm": "norm", "split.fold": "fold"})
     own = values[values["representation"] == "model"]
     point = ["fold", "seed", "score"] if "fold" in own else ["seed", "score"]
-    first = (own["strategy"] == "R") & (own["norm"] == "batch")
+    first = (own["strategy"] == "R") & (own["norm"] == norm)
     joined = own[~first].join(own[first].set_index(point)["value"].rename("reference"), on=point)
     joined = joined.assign(difference=joined["value"] - joined["reference"]).dropna(subset="difference")
     by = ["representation", "strategy", "norm", "score"]
     level = values.groupby(by, sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
     return {"differences": told_apart(joined, ["strategy", "norm", "score"], over), "means": level}
+
+
+def other_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Differences of samplers of other libraries, E and E+C from random batches, all with batch normalisation."""
+    arms = values["model.norm"].eq("batch") & ~values["strategy"].isin(("C", "P"))
+    return arm_tables(values[arms], JUMP_SCORES, "fold")
 
 
 def arm_picture(tables: dict[str, pd.DataFrame]) -> Figure:
@@ -211,7 +235,7 @@ def arm_picture(tables: dict[str, pd.DataFrame]) -> Figure:
             x = np.array([strategies.index(name) for name in rows.index]) + 0.2 * (number - (len(norms) - 1) / 2)
             _points(axes, x, rows, colour)
             axes.plot([], [], "s", color=colour, label=norm)
-        axes.set_xticks(np.arange(len(strategies)), strategies)
+        axes.set_xticks(np.arange(len(strategies)), strategies, rotation=30 if max(map(len, strategies)) > 6 else 0)
         axes.set_title(score, fontsize=9)
     figure.axes[-1].legend(fontsize=8)
     figure.suptitle("Difference from random batches with batch normalisation (filled: told apart from 0)", fontsize=9)
@@ -232,7 +256,7 @@ STUDIES = {
     "planted": Study((("sweep=planted",),), tuple(DIAL), cross_tables, planted_picture),
     "jump": Study(
         tuple(  # seed by seed: where the study is cut short, the seeds that are finished compare all strategies
-            (*JUMP, f"seed={seed}", *arm)
+            (*JUMP, "model.norm=batch,layer,experiment", f"seed={seed}", *arm)
             for seed in range(5)
             for arm in (
                 (*VIEWS, "sampler=random,experiment_aware,condition,[experiment_aware,condition]"),
@@ -253,6 +277,46 @@ STUDIES = {
         partial(arm_tables, scores=BBBC021_SCORES, over="seed"),
         arm_picture,
         "bbbc021_profiles/wells.parquet",
+    ),
+    "tcell": Study(
+        (
+            (*TIMELAPSE, "recipe=tcell", TIMELAPSE_ARMS),
+            (*TIMELAPSE, "recipe=tcell", *ACROSS, PAIRED, "sampler=random"),
+        ),
+        ("model.norm",),
+        partial(arm_tables, scores=TIMELAPSE_SCORES, over="seed", norm="layer"),
+        arm_picture,
+        "tcell_behav3d/tcell_tracks.parquet",
+    ),
+    "timelapse": Study(
+        (
+            (*TIMELAPSE, *PLATES, TIMELAPSE_ARMS),
+            (*TIMELAPSE, *PLATES, *ACROSS, PAIRED, "sampler=random"),
+        ),
+        ("model.norm",),
+        partial(arm_tables, scores=TIMELAPSE_SCORES, over="seed", norm="layer"),
+        arm_picture,
+    ),
+    "planted_others": Study(
+        (
+            (*MIDDLE_OF_DIAL, "sampler=random,experiment_aware,condition,[experiment_aware,condition]"),
+            *((*MIDDLE_OF_DIAL, "sampler=random", *other) for other in OTHERS),
+        ),
+        ("model.norm",),
+        partial(arm_tables, scores=PLANTED_SCORES, over="seed", norm="layer"),
+        arm_picture,
+    ),
+    "jump_others": Study(
+        tuple(
+            (*JUMP, "model.norm=batch", f"seed={seed}", *VIEWS, "sampler=random", *other)
+            for seed in range(5)
+            for other in OTHERS
+        ),
+        ("model.norm", "split.fold"),
+        other_tables,
+        arm_picture,
+        "jump_s3_controls/fields.parquet",
+        beside="jump",
     ),
 }
 
@@ -277,7 +341,8 @@ def main() -> None:
             data = [f"data.path={options.data / study.file}"] if study.file else []
             sweep = [*part, *data, f"hydra.sweep.dir={directory}", *beside]
             subprocess.run([sys.executable, str(HERE / "train.py"), *sweep], check=True)
-        tables = study.tables(values_of(directory, study.options))
+        places = [directory, *([directory.parent / study.beside] if study.beside else [])]
+        tables = study.tables(pd.concat([values_of(path, study.options) for path in places], ignore_index=True))
         place = directory / "tables"
         place.mkdir(exist_ok=True)
         for family, table in tables.items():
