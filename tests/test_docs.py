@@ -93,3 +93,14 @@ def test_how_it_works_names_every_module_of_the_sampler_and_no_other() -> None:
     beside = {name for name in there if name.startswith(("axes/", "baselines/"))}
     assert named <= there
     assert there - named - beside == {"coverage.py", "flexible.py", "protocol.py"}, "what is not needed to make a batch"
+
+
+def test_few_modules_say_how_a_batch_is_made() -> None:
+    """6 of at most 900 lines row by row, and 12 of at most 1,900 by chunk."""
+    sampling = DOCS.parent / "src" / "cellcohort" / "sampling"
+    text = (DOCS / "how_it_works.md").read_text(encoding="utf-8").split("## Where to read")[1]
+    tables = [re.findall(r"^\| `([a-z_/]+\.py)` \|", part, re.MULTILINE) for part in text.split("\n\n")]
+    rows, chunks = [table for table in tables if table]
+    for path, n_files, n_lines in ((rows, 6, 900), (rows[:-1] + chunks, 12, 1900)):
+        lines = sum(len((sampling / name).read_text(encoding="utf-8").splitlines()) for name in path)
+        assert len(path) <= n_files and lines <= n_lines, f"{len(path)} modules of {lines} lines"

@@ -676,7 +676,7 @@ def test_a_generator_is_refused_with_the_way_out() -> None:
 def as_worker(monkeypatch: pytest.MonkeyPatch, worker: int, num_workers: int) -> None:
     """Let samplers see what they would see in one of some worker processes of torch."""
     info = SimpleNamespace(id=worker, num_workers=num_workers)
-    monkeypatch.setattr("cellcohort.sampling.chunked.sampler.get_worker_info", lambda: info)
+    monkeypatch.setattr("cellcohort.sampling.chunked.load_requests.get_worker_info", lambda: info)
 
 
 def test_reading_in_order_refuses_several_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,20 +21,11 @@ from cellcohort.sampling import (
     ShortfallWarning,
     TemporallyEnriched,
 )
-from cellcohort.sampling.planning import epoch_plan
-from cellcohort.sampling.planning.epoch_plan import (
-    RUN,
-    STEP,
-    WHOLE,
-    Groups,
-    floor_sum,
-    occurrences_before,
-    primary_groups,
-    round_batch,
-)
+from cellcohort.sampling.planning.jumps import count_cells
+from cellcohort.sampling.planning.primary_groups import RUN, Groups, occurrences_before, primary_groups
 from cellcohort.sampling.planning.primary_sets import _whole_lengths, primary_sets
-from cellcohort.sampling.planning.quotas import fill
-from cellcohort.sampling.rng import key_of
+from cellcohort.sampling.planning.split import fill
+from cellcohort.sampling.rng import STEP, WHOLE, floor_sum, key_of
 from tables import cases, table
 
 laws = settings(max_examples=15, deadline=None, derandomize=True)
@@ -178,48 +169,41 @@ def test_the_first_batch_of_an_epoch_does_not_wait_for_others(
     assert max(planned) == 64 and sum(planned) == 320, "each batch is planned once"
 
 
-def counted(plan: Any, first: int, last: int, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, int]:
-    """Cells of each stratum that a jump from one batch to another counts, and how many batches it rounds for that."""
-    rounded = [0]
-
-    def count(*arguments: Any) -> Any:
-        rounded[0] += 1
-        return round_batch(*arguments)
-
-    monkeypatch.setattr(epoch_plan, "round_batch", count)
-    taken, begin, end = np.zeros(plan.targets.first[-1], np.int64), plan._begin(first), plan._begin(last)
-    epoch_plan.count_cells.py_func(plan.targets, plan.leaks, begin, end, taken, plan.places, plan.key)
-    return taken, rounded[0]
-
-
-def test_a_jump_counts_whole_periods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = CellTable.from_frame(table({(f"e{e}", f"c{c}"): 300 for e in range(3) for c in range(4)}))
-    plan = sampler(cells, {"e": ExperimentAware(), "c": ConditionBalanced()}, 18)._picker.plan.batches
-    first, n = 37, 10**6  # each of 4 conditions has the 2 spare places once in 2 batches
-    taken, rounded = counted(plan, first, first + n, monkeypatch)
-    of_group = plan._begin(first + n) - plan._begin(first)
-    assert taken.sum() == 18 * n and np.abs(taken - 18 * of_group.repeat(4) / 4).max() <= 1
-    assert rounded <= 2 * 3, "one batch before and one after the whole periods of each group"
-
-
 @pytest.mark.parametrize("weights", [None, {"e0": 1.0, "e1": 2.5, "e2": 0.1}])
-@pytest.mark.parametrize("ratio", [None, {"c0": 1.0, "c1": 0.3, "c2": 2.0, "c3": 0.02}])
-def test_a_jump_sums_up_unequal_targets_at_once(
-    weights: dict[str, float] | None, ratio: dict[str, float] | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ratio", [None, {"c0": 0.3, "c1": 0.1, "c2": 0.5, "c3": 0.01}])
+@pytest.mark.parametrize("n_conditions", [4, 29])
+def test_a_jump_knows_what_it_passes_over_without_planning_it(
+    weights: dict[str, float] | None,
+    ratio: dict[str, float] | None,
+    n_conditions: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sizes = {(f"e{e}", f"c{c}"): 3 + 40 * c + e for e in range(3) for c in range(4)}  # the 3 cells of c0 are too few
+    """With equal targets, a turn of 29 strata takes up to 29 batches, and a period of turns as many."""
+    sizes = {(f"e{e}", f"c{c}"): 3 + 40 * c + e for e in range(3) for c in range(n_conditions)}  # those of c0 are few
     axes = {"e": ExperimentAware(0.0, weights), "c": ConditionBalanced(ratio)}
     plan = sampler(CellTable.from_frame(table(sizes)), axes, 18)._picker.plan.batches
-    for first, last in ((0, 100), (41, 700), (700, 3000)):
-        each = [plan.spec(0, number) for number in range(first, last)]
-        stepped = np.zeros(12, np.int64)
-        for spec in each:
+    each = [plan.spec(0, number) for number in range(3000)]
+    monkeypatch.setattr(plan, "_plan", None)
+    for first, last in ((0, 1), (0, 100), (41, 43), (41, 700), (700, 3000)):
+        stepped = np.zeros(len(plan.targets.cells()), np.int64)
+        for spec in each[first:last]:
             stepped[spec.stratum] += spec.n_cells
-        assert counted(plan, first, last, monkeypatch)[0].tolist() == stepped.tolist()
-    taken, rounded = counted(plan, 5, 10**5, monkeypatch)
-    of_group = plan._begin(10**5) - plan._begin(5)
-    np.testing.assert_allclose(taken, plan.targets.cells() * of_group.repeat(4), atol=3)
-    assert rounded <= 2, "at the ends of the whole periods of e2, whose targets are equal where no ratio is given"
+        assert counted(plan, first, last).tolist() == stepped.tolist()
+    of_group = begun_before(plan, 10**6) - begun_before(plan, 5)
+    found = counted(plan, 5, 10**6)
+    np.testing.assert_allclose(found, plan.targets.cells() * of_group.repeat(n_conditions), atol=8)
+    np.testing.assert_array_equal(found.reshape(3, -1).sum(axis=1), 18 * of_group)
+
+
+def begun_before(plan: Any, first: int) -> np.ndarray:
+    return occurrences_before(plan.groups, first, plan.key)
+
+
+def counted(plan: Any, first: int, last: int) -> np.ndarray:
+    """Cells of each stratum that a jump from one batch to another counts."""
+    taken = np.zeros(plan.targets.first[-1], np.int64)
+    count_cells(plan.targets, begun_before(plan, first), begun_before(plan, last), taken, plan.key)
+    return taken
 
 
 @st.composite

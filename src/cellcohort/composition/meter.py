@@ -93,8 +93,7 @@ class Meter:
         self._labels: dict[str, LabelMetrics] = {}
         for axis in kinds:
             if isinstance(axis, (GroupAxis, ShareAxis)):
-                key: Any = axis.column if isinstance(axis.column, str) else tuple(axis.column)
-                self._add(title_of(axis), cells.column(axis.column), key, isinstance(axis, ShareAxis))
+                self._add(title_of(axis), cells.column(axis.column), axis.key, isinstance(axis, ShareAxis))
         for role in ("experiment", "condition"):
             if cells.has(role):
                 self._add(role, cells.column(role))
@@ -175,7 +174,7 @@ class Meter:
 
 def title_of(axis: Axis) -> str:
     """Return the column of an axis, or several joined by ``" x "``."""
-    return axis.column if isinstance(axis.column, str) else " x ".join(axis.column)
+    return " x ".join(axis.columns)
 
 
 def describe(

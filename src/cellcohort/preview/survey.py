@@ -6,7 +6,6 @@ import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -221,10 +220,7 @@ class _Record:
         self.steps_at_once = self.meter.steps_at_once(sampler.world_size)
         self._joint, self._world_size = sampler.scope == "global", sampler.world_size
         self._axes = {title_of(a): a for a in sampler.axes.values() if isinstance(a, (GroupAxis, ShareAxis))}
-        self._keys: dict[str, Any] = {
-            title: axis.column if isinstance(axis.column, str) else tuple(axis.column)
-            for title, axis in self._axes.items()
-        }
+        self._keys = {title: axis.key for title, axis in self._axes.items()}
         self._track = sampler.cells.column("track").codes if sampler.cells.has("track") else None
         self._asked = {title: np.zeros(len(self.meter.columns[title].labels)) for title in self._axes}
         group = next((title for title, axis in self._axes.items() if isinstance(axis, GroupAxis)), None)

@@ -4,57 +4,30 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from cellcohort.cells import CellTable
-from cellcohort.messages import several, whole_number
+from cellcohort.messages import whole_number
 from cellcohort.sampling.axes.base import Axis
-from cellcohort.sampling.batch import Asked, Batch
+from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.description import Description
 from cellcohort.sampling.drawing.row_picker import RowPicker
 from cellcohort.sampling.passes import Passes, naming_validation
-from cellcohort.sampling.planning.covering import covering
+from cellcohort.sampling.planning.epoch_length import batches_per_rank, number_or_cover
 from cellcohort.sampling.planning.plan import Plan
-from cellcohort.sampling.planning.shortfalls import ShortfallWarning, grouped, rare_strata
+from cellcohort.sampling.planning.shortfalls import ShortfallWarning, grouped
+from cellcohort.sampling.protocol import Picker
 from cellcohort.sampling.schedule import Schedule, ScheduledPicker
 
 if TYPE_CHECKING:
     from pydantic import NonNegativeInt, PositiveInt
 
 
-class Picker(Protocol):
-    """Which cells the batches of a plan hold.
-
-    Attributes
-    ----------
-    plan : Plan
-        What each batch is to hold.
-    warnings : tuple of str
-        What the table cannot give as asked.
-    nbytes : int
-        Bytes of memory held.
-    """
-
-    @property
-    def plan(self) -> Plan: ...
-
-    @property
-    def warnings(self) -> tuple[str, ...]: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def pick(self, epoch: int, number: int) -> np.ndarray:
-        """Positions of the batch with this place in the sequence that all ranks share, int64 of shape (places,)."""
-
-    def asked(self, epoch: int, number: int) -> Asked:
-        """Return what the axes ask of it."""
-
-
-class BatchSampler(Passes):
+class BatchSampler(Passes, Description):
     """Yield batches of cell positions that hold what the axes ask, the same on every process.
 
     A batch is a function of the cells, the axes, `batch_size`, `seed`, the epoch and its place in
@@ -137,12 +110,7 @@ class BatchSampler(Passes):
         if self.seed >= 2**64:
             raise ValueError(f"seed must be an integer below 2**64, got {seed}.")
         super().__init__(fixed)
-        if isinstance(num_batches, str) and num_batches != "cover":
-            raise ValueError(
-                "num_batches must be an integer >= 1, 'cover', or null (None), which is as many as the cells fill; "
-                f"got {num_batches!r}."
-            )
-        self._per_epoch = num_batches if num_batches in (None, "cover") else whole_number("num_batches", num_batches, 1)
+        self._per_epoch = number_or_cover(num_batches)
         whole_number("world_size", world_size, 1)
         if fixed:  # few cells are held out of few
             self.batch_size = min(self.batch_size, max(len(cells) // world_size, 1))
@@ -160,32 +128,11 @@ class BatchSampler(Passes):
         return RowPicker(Plan(self.cells, self.axes, places, self.seed, self.index_cache))
 
     def _take_place(self, rank: int, world_size: int) -> None:
-        self.rank, self.world_size = whole_number("rank", rank, 0), world_size
+        self.rank, self.world_size = whole_number("rank", rank, 0), whole_number("world_size", world_size, 1)
         if rank >= world_size:
             raise ValueError(f"rank={rank} does not exist with world_size={world_size}; ranks count from 0.")
-        plan = self._picker.plan
-        n = plan.n_batches
-        self.notes: tuple[str, ...] = ()
-        if self._per_epoch == "cover":
-            n, note = covering(plan)
-            self.notes = (note,)
         ranks = 1 if self.scope == "global" else world_size
-        steps = -(-n // ranks) if self._per_epoch == "cover" else n // ranks
-        if self._per_epoch is None and steps == 0:
-            raise ValueError(
-                f"{plan.n_cells} cells fill {several(n, 'batch')} of batch_size={self.batch_size}, fewer "
-                f"than world_size={world_size} ranks; use fewer ranks, batch_sampler.batch_size="
-                f"{max(plan.n_cells // world_size, 1)} or less, or set num_batches."
-            )
-        self.num_batches = self._per_epoch if isinstance(self._per_epoch, int) else steps
-
-    def _shortfalls(self) -> tuple[str, ...]:
-        plan = self._picker.plan
-        per_step = 1 if self.scope == "global" else self.world_size
-        rare = rare_strata(
-            plan.batches.rates(), plan.n_batches if self._per_epoch is None else self.num_batches * per_step
-        )
-        return (*self._picker.warnings, rare) if rare else self._picker.warnings
+        self.num_batches, self.notes = batches_per_rank(self._picker.plan, self._per_epoch, ranks)
 
     def for_rank(self, rank: int, world_size: int) -> Self:
         """Return the sampler of another rank, which shares the index of this one where it is the same.
@@ -202,88 +149,8 @@ class BatchSampler(Passes):
         twin = copy.copy(self)
         if self.scope == "global" and world_size != self.world_size:
             twin._picker = self._make_picker(whole_number("world_size", world_size, 1))
-        twin._take_place(rank, whole_number("world_size", world_size, 1))
+        twin._take_place(rank, world_size)
         return twin
-
-    def in_epoch(self, epoch: int) -> Self:
-        """Return the same sampler with the axes of an epoch, by which what that epoch holds is to be measured.
-
-        Parameters
-        ----------
-        epoch : int
-
-        Returns
-        -------
-        BatchSampler
-        """
-        twin = copy.copy(self)
-        twin.axes = self.axes if self.schedule is None else self.schedule.axes(epoch)
-        return twin
-
-    @property
-    def n_cells(self) -> int:
-        """Cells that may be drawn: those to which no axis gives weight or ratio 0."""
-        return self._picker.plan.n_cells
-
-    @property
-    def unreached(self) -> tuple[str, ...]:
-        """Those of `warnings` that say that ranks do not meet every group in each epoch: none, row by row."""
-        return ()
-
-    @property
-    def strata_columns(self) -> list[str]:
-        """The columns whose labels tell strata apart, in the order of the axes."""
-        flat = [[name] if isinstance(name, str) else name for name in self._picker.plan.columns]
-        return list(dict.fromkeys(name for names in flat for name in names))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that the index holds, the cell table not counted."""
-        return self._picker.nbytes
-
-    @property
-    def signature(self) -> dict[str, int | str]:
-        """What the sequence of batches depends on, by option; the same on every rank."""
-        return {
-            "sampler": type(self).__name__,
-            "cells": len(self.cells),
-            **{f"axis {name}": repr(axis) for name, axis in sorted(self.axes.items())},
-            **{"batch_size": self.batch_size, "seed": self.seed, "world_size": self.world_size},
-            **{"scope": self.scope, "num_batches": self.num_batches},
-            **({"schedule": repr(self.schedule)} if self.schedule is not None else {}),
-        }
-
-    @property
-    def sampler(self) -> BatchSampler:
-        """The sampler itself: where Lightning looks for :meth:`set_epoch`."""
-        return self
-
-    @property
-    def batch_sampler(self) -> BatchSampler:
-        """The sampler itself: where the Trainer of transformers looks for :meth:`set_epoch`."""
-        return self
-
-    def __repr__(self) -> str:
-        axes = ", ".join(f"{name}: {axis!r}" for name, axis in self.axes.items())
-        return (
-            f"BatchSampler({len(self.cells):,} cells, axes={{{axes}}}, batch_size={self.batch_size}, seed={self.seed}, "
-            f"rank={self.rank}, world_size={self.world_size}, scope={self.scope!r}, num_batches={self.num_batches})"
-        )
-
-    def __len__(self) -> int:
-        return self.num_batches
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches of the epoch; a pass moves on by one epoch unless :meth:`set_epoch` was called.
-
-        A pass begins when its first batch is asked for: loaders make iterators that they do not use.
-        """
-        epoch, first = self._begin()
-        for step in range(first, self.num_batches):
-            batch = Batch(self._draw(epoch, step).tolist(), epoch, step)
-            self._reached = epoch, step + 1
-            yield batch
-        self._end()
 
     def batch(self, epoch: int, step: int) -> np.ndarray:
         """Draw one batch, without changing the state of the sampler.
@@ -302,9 +169,8 @@ class BatchSampler(Passes):
         -----
         Without a time window, a batch takes the cells that follow those of earlier batches of its epoch. A jump counts
         these first: at once, however many it passes over, unless cells leak or a batch has several primary labels.
-        These batches are rounded by several sequences together, whose sums are not known without rounding each batch:
-        that takes about a microsecond for each one passed over (tens of microseconds with thousands of labels), hence a
-        few milliseconds for 4,000 and a second or two for 1,000,000. With a time window nothing is counted.
+        What these batches take is not known without planning each one, which takes a few microseconds (tens with
+        thousands of labels). With a time window nothing is counted.
         """
         return self._draw(whole_number("epoch", epoch, 0), whole_number("step", step, 0))
 

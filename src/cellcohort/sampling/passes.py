@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Self
+
+import numpy as np
 
 from cellcohort.messages import several, whole_number
+from cellcohort.sampling.batch import Batch
 
 
-class Passes:
+class Passes(ABC):
     """Passes over the batches of one epoch after another, each from its first batch or from a loaded place on.
 
     Parameters
@@ -31,6 +36,35 @@ class Passes:
         self.fixed = fixed
         self.epoch, self._first, self._fresh = 0, 0, True  # fresh until the pass of this epoch begins
         self._reached: tuple[int, int] | None = None  # epoch and next step of the pass that goes on
+
+    @abstractmethod
+    def _draw(self, epoch: int, step: int) -> np.ndarray:
+        """Draw one batch."""
+
+    @property
+    def sampler(self) -> Self:
+        """The sampler itself: where Lightning looks for :meth:`set_epoch`."""
+        return self
+
+    @property
+    def batch_sampler(self) -> Self:
+        """The sampler itself: where the Trainer of transformers looks for :meth:`set_epoch`."""
+        return self
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the batches of the epoch; a pass moves on by one epoch unless :meth:`set_epoch` was called.
+
+        A pass begins when its first batch is asked for: loaders make iterators that they do not use.
+        """
+        epoch, first = self._begin()
+        for step in range(first, self.num_batches):
+            batch = Batch(self._draw(epoch, step).tolist(), epoch, step)
+            self._reached = epoch, step + 1
+            yield batch
+        self._end()
 
     @property
     def next_pass(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What loaders, composition and preview may use of a batch sampler, whether it reads row by row or in chunks."""
+"""What loaders, composition and preview may use of a batch sampler, and what this uses to choose cells."""
 
 from __future__ import annotations
 
@@ -14,31 +14,12 @@ from cellcohort.sampling.batch import Asked, Batch
 if TYPE_CHECKING:
     from annbatch.types import LoadRequest
 
+    from cellcohort.sampling.planning.plan import Plan
     from cellcohort.sampling.schedule import Schedule
 
 
 class Sampler(Protocol):
-    """A pure sequence of batches, and the place in it at which the next pass begins.
-
-    Attributes
-    ----------
-    cells : CellTable
-        The cells to draw from; batches hold positions in this table.
-    axes : dict of str to Axis
-        What batches are to hold.
-    batch_size, seed, rank, world_size, num_batches : int
-        Options of the sampler; `num_batches` per epoch and rank.
-    scope : {"rank", "global"}
-        Whether the axes rule each rank's batch, or the union of all ranks' batches of a step.
-    fixed : bool
-        Whether every pass yields the batches of epoch 0.
-    reads_chunks : bool
-        Whether it is a :class:`ChunkedSampler`.
-    schedule : Schedule or None
-        Options of axes that change from epoch to epoch.
-    warnings, notes : tuple of str
-        What the table cannot give as requested, and what else is worth knowing.
-    """
+    """A pure sequence of batches, and the place in it at which the next pass begins: see `BatchSampler`."""
 
     cells: CellTable
     axes: dict[str, Axis]
@@ -53,12 +34,10 @@ class Sampler(Protocol):
     notes: tuple[str, ...]
 
     @property
-    def scope(self) -> Literal["rank", "global"]:
-        """See above."""
+    def scope(self) -> Literal["rank", "global"]: ...
 
     @property
-    def reads_chunks(self) -> bool:
-        """See above."""
+    def reads_chunks(self) -> bool: ...
 
     @property
     def n_cells(self) -> int:
@@ -107,13 +86,7 @@ class Sampler(Protocol):
 
 
 class ChunkedSampler(Sampler, Protocol):
-    """A sampler whose batches are cut from chunk windows.
-
-    Attributes
-    ----------
-    chunk_size, preload_nchunks : int
-        Rows that are read as one, and chunks that a window may load.
-    """
+    """A sampler whose batches are cut from chunk windows: see `ChunkSampler`."""
 
     chunk_size: int
     preload_nchunks: int
@@ -137,6 +110,35 @@ class ChunkedSampler(Sampler, Protocol):
 
     def load_request(self, batches: Sequence[np.ndarray], n_obs: int) -> LoadRequest:
         """Return the chunks that hold some batches, and where in them their cells are."""
+
+
+class Picker(Protocol):
+    """Which cells the batches of a plan hold.
+
+    Attributes
+    ----------
+    plan : Plan
+        What each batch is to hold.
+    warnings : tuple of str
+        What the table cannot give as asked.
+    nbytes : int
+        Bytes of memory held.
+    """
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def pick(self, epoch: int, number: int) -> np.ndarray:
+        """Positions of the batch with this place in the sequence that all ranks share, int64 of shape (places,)."""
+
+    def asked(self, epoch: int, number: int) -> Asked:
+        """Return what the axes ask of it."""
 
 
 def in_chunks(sampler: Sampler) -> TypeGuard[ChunkedSampler]:

@@ -5,10 +5,14 @@ splittable pseudorandom number generators", OOPSLA 2014). Permutations of 0..n-1
 invertible rounds (add, multiply by an odd number, xor with own high bits) on the least number of
 bits that holds n, walked along its cycle until it lands below n (Black and Rogaway, "Ciphers with
 arbitrary finite domains", CT-RSA 2002). Nothing is stored, and any element is had at once.
+
+Multiples of the golden section, modulo 1, fill the unit interval most evenly. They are added up in whole numbers, so
+that :func:`floor_sum` counts how many of them lie below a bound.
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +20,9 @@ import numpy as np
 from numba import njit
 
 Whole = int | np.integer[Any]  # what compiled functions take and give for whole numbers
+GOLDEN = (math.sqrt(5) - 1) / 2
+WHOLE = 2**32  # the unit interval, where places on it are whole numbers
+STEP = round(GOLDEN * WHOLE) | 1
 _U = np.uint64
 _GOLDEN = _U(0x9E3779B97F4A7C15)
 _MIX1 = _U(0xBF58476D1CE4E5B9)
@@ -86,6 +93,19 @@ def stride(n: Whole, key: np.uint64) -> Whole:
         if a == 1:
             return step
         step += 1
+
+
+@njit(cache=True, nogil=True)
+def floor_sum(n: Whole, m: Whole, a: Whole, b: Whole) -> Whole:
+    """Sum of ``(a * i + b) // m`` over i from 0 to n - 1, in steps like those of Euclid's algorithm."""
+    total = 0
+    while True:
+        total += n * (n - 1) // 2 * (a // m) + n * (b // m)
+        a, b = a % m, b % m
+        top = a * n + b
+        if top < m:
+            return total
+        n, b, m, a = top // m, top % m, a, m
 
 
 @njit(cache=True, inline="always")

@@ -11,10 +11,12 @@ import numpy as np
 
 from cellcohort.cells import CellTable
 from cellcohort.messages import listed, meant, whole_number
-from cellcohort.sampling.axes.base import Axis
+from cellcohort.sampling.axes.base import Axis, by_kind
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.drawing.row_picker import RowPicker
-from cellcohort.sampling.planning.plan import Plan, by_kind, shares_and_cells
+from cellcohort.sampling.kept import Kept
+from cellcohort.sampling.planning.label_shares import shares_and_cells
+from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.primary_sets import check_blocks
 
 _KEPT = 2  # settings whose index is kept: that of the epoch in use, and that of the one loaded ahead
@@ -116,14 +118,15 @@ class ScheduledPicker:
         for epoch in range(1, schedule.n_epochs - 1):  # cheaper than a plan of each
             refuse_axes(cells, schedule.axes(epoch), places)
         last, first = self._make(schedule.n_epochs - 1), self._make(0)
-        self._kept: tuple[tuple[Any, RowPicker], ...] = ((schedule.setting(0), first),)
+        self._pickers = Kept[RowPicker](_KEPT)
+        self._pickers.get(schedule.setting(0), lambda: first)
         self.plan = first.plan
         self.warnings = tuple(dict.fromkeys((*first.warnings, *last.warnings)))
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        return sum(picker.nbytes for _, picker in self._kept)
+        return sum(picker.nbytes for _, picker in self._pickers.items)
 
     def pick(self, epoch: int, number: int) -> np.ndarray:
         """Return the positions of a batch, int64 of shape (places,)."""
@@ -138,29 +141,11 @@ class ScheduledPicker:
         return RowPicker(Plan(self._cells, axes, self._places, self._seed, self._index_cache))
 
     def _of(self, epoch: int) -> RowPicker:
-        setting = self._schedule.setting(epoch)
-        picker = next((picker for known, picker in self._kept if known == setting), None)
-        if picker is None:
-            picker = self._make(epoch)
-            self._kept = (*self._kept[1 - _KEPT :], (setting, picker))
-        return picker
+        return self._pickers.get(self._schedule.setting(epoch), lambda: self._make(epoch))
 
 
 def refuse_axes(cells: CellTable, axes: Mapping[str, Axis], places: int) -> None:
-    """Refuse axes that a `Plan` of them would, without the time and the memory of one.
-
-    Parameters
-    ----------
-    cells : CellTable
-    axes : dict of str to Axis
-    places : int
-        Cells per batch.
-
-    Raises
-    ------
-    ValueError
-        The axes do not go together or do not fit the table, or no batch can be filled.
-    """
+    """Raise ValueError for axes that a `Plan` of them would refuse, without the time and the memory of one."""
     group, shares, _, _ = by_kind(cells, axes)
     column, _, _, drawable = shares_and_cells(cells, group, shares, places)
     if group is not None and column is not None and group.n_primary > 1:

@@ -35,9 +35,8 @@ def layout_columns(survey: Survey) -> tuple[list[str], list[str]]:
     times: list[str] = []
     cells, roles = survey.sampler.cells, {} if survey.source is None else survey.source.columns
     for axis in sorted(survey.sampler.axes.values(), key=lambda axis: not isinstance(axis, GroupAxis)):
-        names = [axis.column] if isinstance(axis.column, str) else list(axis.column)
         if isinstance(axis, WindowAxis):
-            times += [roles.get(name) or name for name in names]
+            times += [roles.get(name) or name for name in axis.columns]
         elif isinstance(axis, (GroupAxis, ShareAxis)):
-            labels += [cells.column(name).name for name in names]
+            labels += [cells.column(name).name for name in axis.columns]
     return list(dict.fromkeys(labels)), times

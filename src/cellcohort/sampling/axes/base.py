@@ -26,6 +26,16 @@ class Axis(ABC):
 
     column: str | Sequence[str]
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns: one, or several that are looked at jointly."""
+        return (self.column,) if isinstance(self.column, str) else tuple(self.column)
+
+    @property
+    def key(self) -> Any:
+        """The column, or several as a tuple, by which is kept what was asked and measured."""
+        return self.column if isinstance(self.column, str) else tuple(self.column)
+
     def check(self, cells: CellTable) -> None:
         """Check the axis against a table.
 
@@ -159,6 +169,29 @@ class CapAxis(Axis):
     @abstractmethod
     def most(self) -> int:
         """Cells of one label that a batch may hold."""
+
+
+def by_kind(
+    cells: CellTable, axes: Mapping[str, Axis]
+) -> tuple[GroupAxis | None, list[ShareAxis], WindowAxis | None, CapAxis | None]:
+    """Check the axes against the table and sort them by kind; the order of their names decides, not of typing."""
+    kinds: dict[type[Axis], list[Any]] = {GroupAxis: [], ShareAxis: [], WindowAxis: [], CapAxis: []}
+    for name, axis in sorted(axes.items()):
+        kind = next((kind for kind in kinds if isinstance(axis, kind)), None)
+        if kind is None:
+            raise ValueError(f"axes[{name!r}]={axis!r} is no axis; use one such as ExperimentAware().")
+        axis.check(cells)
+        kinds[kind].append(axis)
+    several = "name several columns in one axis, column=[a, b]"
+    for kind, remedy in ((GroupAxis, several), (WindowAxis, "drop one"), (CapAxis, several)):
+        if len(kinds[kind]) > 1:
+            both = " and ".join(map(repr, kinds[kind]))
+            raise ValueError(f"{both} are both a {kind.__name__}, and a batch has room for one; {remedy}.")
+    columns = [axis.key for axis in kinds[ShareAxis]]
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"two axes share out one column, {columns}; drop one of them.")
+    group, window, cap = (next(iter(kinds[kind]), None) for kind in (GroupAxis, WindowAxis, CapAxis))
+    return group, kinds[ShareAxis], window, cap
 
 
 def weights_by_label(

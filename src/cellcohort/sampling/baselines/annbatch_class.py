@@ -88,22 +88,12 @@ class ClassSampler(ClassRuns):
 
     Parameters
     ----------
-    cells : CellTable
-        The cells to draw from.
-    axes : dict of str to Axis, optional
-        Must be empty.
-    batch_size : int
-        Cells per batch and rank.
+    cells, axes, batch_size, seed, rank, world_size, num_batches : see `BatchSampler`
+        As for :class:`~cellcohort.sampling.BatchSampler`; `axes` must be empty, and `num_batches` cannot be "cover".
     chunk_size : int, optional
         Neighbouring cells that are drawn together; by default those that the store holds together, or 64.
     preload_nchunks : int
         Chunks that a window loads at most; of these as many as fill whole batches.
-    seed : int
-        Key of all randomness, >= 0.
-    rank, world_size : int
-        This process and the number of processes that train together.
-    num_batches : int, optional
-        Batches per epoch and rank; by default as many as the cells fill.
     column : str or list of str
         The column (or columns, jointly) of the classes. Runs of one class must hold `chunk_size` cells or more, as in
         a store that was prepared with ``prepare.group_by``.

@@ -16,6 +16,7 @@ from cellcohort.messages import several
 from cellcohort.sampling.axes.base import Axis, GroupAxis, WindowAxis
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.batch_sampler import BatchSampler
+from cellcohort.sampling.kept import Kept
 from cellcohort.sampling.rng import key_of
 
 _KEPT = 2  # epochs whose batches are kept: the one in use, and the one that is loaded ahead
@@ -45,7 +46,7 @@ class Baseline(BatchSampler):
 
     about: str
     options: Mapping[str, Any]
-    _kept: tuple[tuple[int, np.ndarray], ...] = ()
+    _epochs: Kept[np.ndarray] | None = None
 
     @abstractmethod
     def _epoch(self, key: int) -> np.ndarray:
@@ -54,7 +55,7 @@ class Baseline(BatchSampler):
     @override
     def for_rank(self, rank: int, world_size: int) -> Self:
         twin = super().for_rank(rank, world_size)
-        twin._kept = ()
+        twin._epochs = None
         return twin
 
     @property
@@ -95,16 +96,18 @@ class Baseline(BatchSampler):
             raise ValueError(
                 f"step={step} is not drawn: an epoch has {several(self.num_batches, 'batch')}. Set num_batches to more."
             )
-        batches = next((batches for known, batches in self._kept if known == epoch), None)
-        if batches is None:
-            batches = self._epoch(int(key_of(self.seed, epoch, self.rank)))
-            if batches.shape != (self.num_batches, self.batch_size):
-                raise RuntimeError(
-                    f"{type(self).__name__} drew {batches.shape[0]} batches of {batches.shape[1]} cells for "
-                    f"{self.num_batches} of {self.batch_size}; another version of the library may draw otherwise."
-                )
-            self._kept = (*self._kept[1 - _KEPT :], (epoch, batches))
-        return batches[step].copy()
+        if self._epochs is None:
+            self._epochs = Kept(_KEPT)
+        return self._epochs.get(epoch, lambda: self._drawn(epoch))[step].copy()
+
+    def _drawn(self, epoch: int) -> np.ndarray:
+        batches = self._epoch(int(key_of(self.seed, epoch, self.rank)))
+        if batches.shape != (self.num_batches, self.batch_size):
+            raise RuntimeError(
+                f"{type(self).__name__} drew {batches.shape[0]} batches of {batches.shape[1]} cells for "
+                f"{self.num_batches} of {self.batch_size}; another version of the library may draw otherwise."
+            )
+        return batches
 
     @override
     def _shortfalls(self) -> tuple[str, ...]:

@@ -24,18 +24,8 @@ class MPerClass(Baseline):
 
     Parameters
     ----------
-    cells : CellTable
-        The cells to draw from.
-    axes : dict of str to Axis, optional
-        Must be empty.
-    batch_size : int
-        Cells per batch and rank.
-    seed : int
-        Key of all randomness, >= 0.
-    rank, world_size : int
-        This process and the number of processes that train together.
-    num_batches : int, optional
-        Batches per epoch and rank; by default as many as the cells fill.
+    cells, axes, batch_size, seed, rank, world_size, num_batches : see `BatchSampler`
+        As for :class:`~cellcohort.sampling.BatchSampler`; `axes` must be empty, and `num_batches` cannot be "cover".
     m : int, optional
         Cells of each class. It divides `batch_size`, and ``m`` of every class fill a batch; by default the least
         such number.

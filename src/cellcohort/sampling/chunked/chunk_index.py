@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import numpy as np
 
-from cellcohort.mapped_arrays import cached_arrays
 from cellcohort.sampling.planning.sorting import stable_order
 from cellcohort.sampling.planning.strata import Strata
-from cellcohort.sampling.rng import uniform
-
-MIXED = 1.5  # strata per chunk above which most chunks hold several strata
-
-
-class ChunkOrder(NamedTuple):
-    """All chunks in a random order.
-
-    Attributes
-    ----------
-    chunk : numpy.ndarray of int64, shape (n_chunks,)
-        The chunks in that order.
-    place : numpy.ndarray of int64, shape (n_entries,)
-        Rising places in that order of the chunks of each stratum: stratum `s` is in the chunks
-        ``chunk[place[indptr[s]:indptr[s + 1]]]``, where `indptr` is ``ChunkIndex.stratum_indptr``.
-    """
-
-    chunk: np.ndarray
-    place: np.ndarray
 
 
 class ChunkIndex(NamedTuple):
@@ -67,42 +46,9 @@ class ChunkIndex(NamedTuple):
         return len(self.chunk_indptr) - 1
 
     @property
-    def largest(self) -> int:
-        """Cells of the chunk that holds the most: more than it has rows if cells come twice in the table."""
-        return int(np.diff(self.cell_indptr[self.chunk_indptr]).max())
-
-    @property
-    def mixed(self) -> bool:
-        """Whether most chunks hold several strata, as in a store that was not laid out for the axes."""
-        return len(self.stratum) > MIXED * self.n_chunks
-
-    @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
         return sum(array.nbytes for array in self)
-
-    def in_order(self, key: np.uint64) -> ChunkOrder:
-        """Return the chunks in the random order of a key."""
-        order = np.argsort(uniform(key, np.arange(self.n_chunks, dtype=np.uint64)), kind="stable")
-        place = np.empty_like(order)
-        place[order] = np.arange(self.n_chunks)
-        return ChunkOrder(order, np.sort(self.stratum * np.int64(self.n_chunks) + place[self.chunk]) % self.n_chunks)
-
-
-def find_chunk_index(
-    directory: str | os.PathLike[str] | None, strata: Strata, rows: np.ndarray | None, chunk_size: int
-) -> ChunkIndex:
-    """Return what `build_chunk_index` does, from the file of the same arguments if a directory is named.
-
-    Parameters
-    ----------
-    directory : path or None
-        As for :func:`~cellcohort.mapped_arrays.cached_arrays`.
-    strata, rows, chunk_size
-        As for `build_chunk_index`.
-    """
-    inputs = ["chunks", strata.order, strata.start, strata.times_start, rows, chunk_size]
-    return ChunkIndex(*cached_arrays(directory, inputs, lambda: build_chunk_index(strata, rows, chunk_size)))
 
 
 def build_chunk_index(strata: Strata, rows: np.ndarray | None, chunk_size: int) -> ChunkIndex:

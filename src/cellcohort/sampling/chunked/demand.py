@@ -12,7 +12,7 @@ from cellcohort.sampling.chunked.leaks import donors_of, leak_from
 from cellcohort.sampling.chunked.rotation import Rotation
 from cellcohort.sampling.chunked.time_window import GroupTimes, in_time_window
 from cellcohort.sampling.drawing.time_window import share_out
-from cellcohort.sampling.planning.epoch_plan import EpochPlan, round_batch
+from cellcohort.sampling.planning.epoch_plan import round_batch
 from cellcohort.sampling.planning.leaks import Leaks
 from cellcohort.sampling.planning.quotas import Targets, on_average
 from cellcohort.sampling.planning.sorting import stable_order
@@ -73,11 +73,6 @@ class GroupBatches(NamedTuple):
     leaks: Leaks
     key: np.uint64
     places: int
-
-    @classmethod
-    def of(cls, batches: EpochPlan) -> GroupBatches:
-        """Return those of a plan."""
-        return cls(batches.targets, batches.leaks, batches.key, batches.places)
 
 
 class Demand(NamedTuple):

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cellcohort.cells import CellTable
 from cellcohort.messages import joined
-from cellcohort.sampling.chunked.planner import MOST_ATTEMPTS, PREFERRED_ATTEMPTS, WindowPlanner
+from cellcohort.sampling.chunked.planner import MOST_ATTEMPTS, PREFERRED_ATTEMPTS, WindowPlanner, drawn_per_batch
 from cellcohort.sampling.chunked.reach import due, missed
 from cellcohort.sampling.chunked.rotation import Rotation
 
@@ -18,6 +19,7 @@ ALIKE = 1.02  # layouts whose chunks per batch differ by less rank alike
 AFFORDABLE = 1.6  # times the least chunks per batch, for a layout with which ranks meet every group
 WORLD_SIZES = (4, 2, 1)  # for which it is checked that every rank meets every group
 MOST_LATE = 1 / 24  # of the windows that are checked, those of which no preferred attempt does
+MIXED = 1.5  # strata per chunk above which most chunks hold several strata
 NEXT_SIZE = 0.94  # batches per window of one layout over those of the layout before it
 
 
@@ -31,13 +33,13 @@ class LayoutSearch:
         Plans windows of any rotation.
     limit : int
         Chunks that a window may load.
-    columns : list of str
-        Those that the axes look at, for the text of an error.
+    cells : CellTable
+        The cells, for the text of an error.
     """
 
     planner: WindowPlanner
     limit: int
-    columns: list[str]
+    cells: CellTable
 
     def best(self) -> Rotation:
         """Return the layout that loads the fewest chunks per batch, of those that fit.
@@ -67,7 +69,7 @@ class LayoutSearch:
     def _ranked(self, found: list[tuple[Rotation, float]]) -> list[Rotation]:
         """Sort layouts by how many ranks they suit, chunks per batch, and batches per window; the best first."""
         least = min((cost for _, cost in found), default=0.0)
-        affordable = AFFORDABLE * max(least, self.planner.least_cost)
+        affordable = AFFORDABLE * max(least, least_cost(self.planner))
 
         def rank(candidate: tuple[Rotation, float]) -> tuple[int, float, int]:
             rotation, cost = candidate
@@ -78,7 +80,8 @@ class LayoutSearch:
 
     @property
     def _mixed(self) -> bool:
-        return self.planner.table.chunks.mixed
+        """Whether most chunks hold several strata, as in a store that was not laid out for the axes."""
+        return len(self.planner.table.chunks.stratum) > MIXED * self.planner.n_chunks
 
     @property
     def _most_batches(self) -> int:
@@ -93,7 +96,7 @@ class LayoutSearch:
         """Return a rotation; its stride is set to the least that is possible."""
         plan = self.planner.plan
         rotation = Rotation(plan.batches.groups, plan.batches.key, groups, batches_per_group, plan.n_batches)
-        stride = self.planner.least_cost * rotation.batches_per_window / self.planner.n_chunks
+        stride = least_cost(self.planner) * rotation.batches_per_window / self.planner.n_chunks
         return replace(rotation, stride=stride) if self._mixed else rotation
 
     def _candidates(self, groups: int, n_groups: int) -> Iterator[tuple[Rotation, float]]:
@@ -143,7 +146,10 @@ class LayoutSearch:
         alone = self._rotation(1, 1)
         needed = [self.planner.window(alone, 0, i, 0, n_chunks).chunks for i in range(COMPARED_WINDOWS)]
         enough = min(max(self.limit + 1, -(-max(needed) * 5 // 4)), n_chunks)
-        prepare = "" if self._laid_out else f"lay the store out by {joined(self.columns)} (scripts/prepare.py), or "
+        plan = self.planner.plan
+        columns = [self.cells.column(name).name for name in plan.columns] + [plan.time_column] * plan.timed
+        by = joined(list(dict.fromkeys(columns)))
+        prepare = "" if self._laid_out else f"lay the store out by {by} (scripts/prepare.py), or "
         return (
             f"a batch of {places} cells as the axes ask for takes {min(needed)} to {max(needed)} chunks of "
             f"{chunk_size} rows, which is not always within preload_nchunks={self.limit}; {prepare}use "
@@ -155,3 +161,10 @@ class LayoutSearch:
         """Whether each chunk holds one stratum, as far as possible; without regard to times."""
         plan, chunks = self.planner.plan, self.planner.table.chunks
         return not plan.timed and len(chunks.stratum) < chunks.n_chunks + len(plan.strata.size)
+
+
+def least_cost(planner: WindowPlanner) -> float:
+    """Chunks per batch if each is read as often as the cells of its most requested stratum are drawn."""
+    chunks, often = planner.table.chunks, np.zeros(planner.n_chunks)
+    np.maximum.at(often, chunks.chunk, (drawn_per_batch(planner.plan) / planner.plan.strata.size)[chunks.stratum])
+    return float(often.sum())

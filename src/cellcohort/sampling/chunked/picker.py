@@ -8,9 +8,10 @@ import numpy as np
 
 from cellcohort.cells import CellTable
 from cellcohort.sampling.batch import Asked
-from cellcohort.sampling.chunked.layout_search import LayoutSearch
+from cellcohort.sampling.chunked.layout_search import LayoutSearch, least_cost
 from cellcohort.sampling.chunked.planner import MOST_ATTEMPTS, PREFERRED_ATTEMPTS, ChunkWindow, WindowPlanner
 from cellcohort.sampling.chunked.reach import unreached
+from cellcohort.sampling.kept import Kept
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.shortfalls import ShortfallWarning
 
@@ -48,10 +49,8 @@ class ChunkPicker:
     def __init__(self, plan: Plan, cells: CellTable, chunk_size: int, preload_nchunks: int) -> None:
         self.plan, self._limit = plan, preload_nchunks
         self.planner = WindowPlanner(plan, cells.rows, chunk_size)
-        flat = [name for names in plan.columns for name in ([names] if isinstance(names, str) else names)]
-        columns = [*(cells.column(name).name for name in flat), *([plan.time_column] if plan.timed else [])]
-        self.rotation = LayoutSearch(self.planner, preload_nchunks, list(dict.fromkeys(columns))).best()
-        self._kept: tuple[tuple[tuple[int, int], ChunkWindow], ...] = ()
+        self.rotation = LayoutSearch(self.planner, preload_nchunks, cells).best()
+        self._windows = Kept[ChunkWindow](KEPT_WINDOWS)
         self._warned = False
 
     @property
@@ -72,7 +71,7 @@ class ChunkPicker:
     @property
     def least_amplification(self) -> float:
         """Rows read per row used if a chunk is read as often as the cells of its most requested stratum are drawn."""
-        return self.planner.least_cost * self.planner.chunk_size / self.plan.places
+        return least_cost(self.planner) * self.planner.chunk_size / self.plan.places
 
     def unreached(self, per_rank: int, world_size: int) -> tuple[str, ...]:
         """Say if ranks do not meet all groups in every epoch of `per_rank` batches."""
@@ -95,12 +94,7 @@ class ChunkPicker:
 
     def window(self, epoch: int, number: int) -> ChunkWindow:
         """Return a window of an epoch."""
-        for place, window in self._kept:
-            if place == (epoch, number):
-                return window
-        window = self._plan_window(epoch, number)
-        self._kept = (*self._kept[1 - KEPT_WINDOWS :], ((epoch, number), window))
-        return window
+        return self._windows.get((epoch, number), lambda: self._plan_window(epoch, number))
 
     def _plan_window(self, epoch: int, number: int) -> ChunkWindow:
         """Return the first attempt at a window that loads few enough chunks, or the one that loads the fewest."""

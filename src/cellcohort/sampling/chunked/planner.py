@@ -1,9 +1,7 @@
 """Which chunks a window loads, and which of their cells each of its batches holds.
 
 Strata that need the most chunks choose first, and what else these chunks hold counts for the others. A stratum moves
-through its chunks in an order keyed by the epoch, each window from where the last one of the group is expected to have
-stopped; with a focal time, chunks that hold cells around it are looked for. Where chunks hold several strata, all
-strata of a group move through the chunks together.
+through its chunks in their order; with a focal time, chunks that hold cells around it are looked for.
 """
 
 from __future__ import annotations
@@ -14,22 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.chunked.chunk_index import ChunkIndex, ChunkOrder, find_chunk_index
+from cellcohort.mapped_arrays import cached_arrays
+from cellcohort.sampling.chunked.chunk_index import ChunkIndex, build_chunk_index
+from cellcohort.sampling.chunked.chunk_order import ChunkOrder, Cursor, add_in_common_order, next_chunk, origins
 from cellcohort.sampling.chunked.demand import GroupBatches, WindowSpec, window_demand, window_spec
-from cellcohort.sampling.chunked.pool import (
-    CHUNKS,
-    Pool,
-    Request,
-    add_chunk,
-    bring_forward,
-    empty_pool,
-    highest_in,
-    n_free,
-    take,
-)
+from cellcohort.sampling.chunked.pool import CHUNKS, Request, add_chunk, bring_forward, empty_pool, n_free, take
+from cellcohort.sampling.chunked.repeats import take_again
 from cellcohort.sampling.chunked.rotation import Rotation
 from cellcohort.sampling.chunked.time_window import GroupTimes, chunk_around
 from cellcohort.sampling.drawing.cap import Cap, empty_counts
+from cellcohort.sampling.kept import Kept
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import key_of, mix, unit
@@ -79,7 +71,7 @@ class Table(NamedTuple):
     cap : int
         A batch holds at most so many cells of one label of ``strata.capped``; any number if 0.
     largest : int
-        Cells of the largest chunk.
+        Cells of the chunk that holds the most: more than it has rows if cells come twice in the table.
     """
 
     chunks: ChunkIndex
@@ -93,17 +85,20 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, plan: Plan, rows: np.ndarray | None, chunk_size: int) -> Table:
         """Sort the cells of a plan by chunk; `rows` are those of the store, None for the positions themselves."""
-        strata, chunks = plan.strata, find_chunk_index(plan.index_cache, plan.strata, rows, chunk_size)
-        share = plan.batches.share[strata.group]
+        strata, batches = plan.strata, plan.batches
+        inputs = ["chunks", strata.order, strata.start, strata.times_start, rows, chunk_size]
+        found = cached_arrays(plan.index_cache, inputs, lambda: build_chunk_index(strata, rows, chunk_size))
+        chunks = ChunkIndex(*found)
+        share = batches.share[strata.group]
         per_batch = drawn_per_batch(plan) / np.where(share > 0, share, 1.0)
         return cls(
             chunks,
             strata._replace(capped=strata.capped.astype(np.int32)),
-            GroupBatches.of(plan.batches),
+            GroupBatches(batches.targets, batches.leaks, batches.key, batches.places),
             per_batch * np.diff(chunks.stratum_indptr) / strata.size,
             plan.half_width,
             plan.cap,
-            chunks.largest,
+            int(np.diff(chunks.cell_indptr[chunks.chunk_indptr]).max()),
         )
 
 
@@ -135,19 +130,12 @@ class WindowPlanner:
         self.plan, self.chunk_size = plan, chunk_size
         self.table = Table.of(plan, rows, chunk_size)
         self._times = GroupTimes.of(plan) if plan.timed else None
-        self._orders: tuple[tuple[int, ChunkOrder], ...] = ()
+        self._orders = Kept[ChunkOrder](2)
 
     @property
     def n_chunks(self) -> int:
         """Chunks that the cells lie in."""
         return self.table.chunks.n_chunks
-
-    @property
-    def least_cost(self) -> float:
-        """Chunks per batch if each is read as often as the cells of its most requested stratum are drawn."""
-        chunks, often = self.table.chunks, np.zeros(self.n_chunks)
-        np.maximum.at(often, chunks.chunk, (drawn_per_batch(self.plan) / self.plan.strata.size)[chunks.stratum])
-        return float(often.sum())
 
     def window(self, rotation: Rotation, epoch: int, number: int, attempt: int, most_chunks: int) -> ChunkWindow:
         """Return a window of an epoch that loads at most `most_chunks`.
@@ -159,25 +147,10 @@ class WindowPlanner:
         offset = unit(key, _U(1)) if attempt >= PREFERRED_ATTEMPTS else 0.0
         spec = window_spec(rotation, self._times, epoch, number, offset, key)
         positions = np.empty((len(spec.focal), self.plan.places), np.int64)
-        chunks, filled, passed = _fill(self.table, self._order(epoch), spec, most_chunks, key, positions)
+        order = self._orders.get(epoch, lambda: ChunkOrder.of(self.table.chunks, key_of(self.plan.seed, epoch, 3)))
+        chunks, filled, passed = _fill(self.table, order, spec, most_chunks, key, positions)
         chunks = chunks if filled == self.plan.places else self.n_chunks + 1
         return ChunkWindow(positions, spec.primary, spec.focal, chunks, passed)
-
-    def _order(self, epoch: int) -> ChunkOrder:
-        """Return the order of the chunks in an epoch; those of two epochs are kept."""
-        for kept, order in self._orders:
-            if kept == epoch:
-                return order
-        order = self.table.chunks.in_order(key_of(self.plan.seed, epoch, 3))
-        self._orders = (*self._orders[-1:], (epoch, order))
-        return order
-
-
-class _Cursor(NamedTuple):
-    """Where each stratum of a window begins in the order of its chunks, and how many it has looked at from there."""
-
-    origin: np.ndarray
-    seen: np.ndarray
 
 
 @njit(cache=True, nogil=True)
@@ -199,7 +172,7 @@ def _fill(
     most_chunks = min(n_chunks, most_chunks)
     needed, ratio, demand = window_demand(spec, table.batches, strata, index, table.half_width, key)
     pool = empty_pool(needed, ratio, strata.start, index, most_chunks * table.largest)
-    cursor = _Cursor(_origins(needed, spec, table, order, key), np.zeros(len(needed), np.int64))
+    cursor = Cursor(origins(needed, spec, table, order, key), np.zeros(len(needed), np.int64))
     filled, passed = np.zeros(len(out), np.int64), 0.0
     tallies = np.zeros((len(out), len(empty_counts(out.shape[1] if table.cap > 0 else 1)), 2), np.int64)
     later = np.zeros(len(strata.times), np.int64)  # how many of the batches to come have each time in their time window
@@ -208,10 +181,10 @@ def _fill(
             rest = np.zeros(len(needed), np.int64)
             for i in range(len(demand.cells)):
                 rest[demand.stratum[i]] += demand.cells[i] - demand.inside[i]
-            passed = _add_in_common_order(pool, rest, spec, table, order, most_chunks, mix(key, _U(n_chunks)))
+            passed = add_in_common_order(pool, rest, spec, table, order, most_chunks, mix(key, _U(n_chunks)))
             for u in demand.stratum:  # as many as make its cells come no more often than those of other chunks
                 while rest[u] > pool.fair[u] - pool.taken[u] and pool.counts[CHUNKS] < most_chunks:
-                    chunk = _next_chunk(pool, u, cursor, index, order)
+                    chunk = next_chunk(pool, u, cursor, index, order)
                     if chunk < 0:
                         break
                     add_chunk(pool, chunk, index)
@@ -227,7 +200,7 @@ def _fill(
                 if inside:
                     chunk = chunk_around(pool, needed[u], low, high, table, mix(key, _U(i)))
                 else:
-                    chunk = _next_chunk(pool, u, cursor, index, order)
+                    chunk = next_chunk(pool, u, cursor, index, order)
                 if chunk < 0:
                     break
                 seen = n_free(pool, u)
@@ -235,82 +208,7 @@ def _fill(
                 fit = bring_forward(pool, request, seen, fit)
             cap = Cap(strata.capped, table.cap, tallies[j])
             take_key = mix(mix(key, _U(j)), _U(2 * needed[u] + (0 if inside else 1)))
-            filled[j] += take(pool, request, fit, cap, later, take_key, out[j, filled[j] : filled[j] + cells])
+            places = out[j, filled[j] : filled[j] + cells]
+            n = take(pool, request, fit, cap, later, take_key, places)
+            filled[j] += n + (take_again(pool, request, cap, mix(take_key, _U(4)), places[n:]) if n < cells else 0)
     return pool.counts[CHUNKS], int(filled.min()), passed
-
-
-@njit(cache=True, nogil=True)
-def _origins(needed: np.ndarray, spec: WindowSpec, table: Table, order: ChunkOrder, key: np.uint64) -> np.ndarray:
-    """Return where each stratum begins in its chunks: where its group stopped, or anywhere if that is not primary."""
-    origin, n_chunks, indptr = np.empty(len(needed), np.int64), len(order.chunk), table.chunks.stratum_indptr
-    for u in range(len(needed)):
-        s = needed[u]
-        places = order.place[indptr[s] : indptr[s + 1]]
-        origin[u] = np.int64(mix(key, _U(s)) % _U(len(places)))
-        for k in range(len(spec.primary)):
-            if spec.primary[k] == table.strata.group[s]:
-                if spec.passed[k] >= 0:
-                    origin[u] = np.searchsorted(places, spec.passed[k] % 1.0 * n_chunks)
-                else:
-                    used = spec.occurrence[k] * table.pace[s] * (len(spec.focal) // len(spec.primary))
-                    origin[u] = np.int64(used + spec.start_offset * n_chunks)
-                break
-    return origin
-
-
-@njit(cache=True, nogil=True)
-def _next_chunk(pool: Pool, u: int, cursor: _Cursor, index: ChunkIndex, order: ChunkOrder) -> int:
-    """Return the next chunk of a stratum that is not in the window; -1 if all are."""
-    first, last = index.stratum_indptr[pool.strata[u]], index.stratum_indptr[pool.strata[u] + 1]
-    while cursor.seen[u] < last - first:
-        chunk = int(order.chunk[order.place[first + (cursor.origin[u] + cursor.seen[u]) % (last - first)]])
-        cursor.seen[u] += 1
-        if not pool.chosen[chunk]:
-            return chunk
-    return -1
-
-
-@njit(cache=True, nogil=True)
-def _add_in_common_order(
-    pool: Pool,
-    rest: np.ndarray,
-    spec: WindowSpec,
-    table: Table,
-    order: ChunkOrder,
-    most_chunks: int,
-    key: np.uint64,
-) -> float:
-    """Add chunks in their common order until the most requested stratum has the `rest` that it needs.
-
-    Groups that passed the same share of the chunks move together. A chunk is added with a probability: the highest
-    demand for one of its strata over the highest of all. If only chunks of the most requested stratum were added,
-    cells in other chunks would never come.
-
-    Returns
-    -------
-    passed : float
-        Share of all chunks that were looked at.
-    """
-    index, n_chunks, longest = table.chunks, len(order.chunk), 0
-    for k in range(len(spec.primary)):
-        passed = spec.passed[k]
-        if passed < 0 or np.any(spec.passed[:k] == passed):
-            continue
-        demand = np.zeros(len(pool.strata))
-        for u in range(len(demand)):
-            if np.any((spec.primary == table.strata.group[pool.strata[u]]) & (spec.passed == passed)):
-                demand[u] = pool.demand[u]
-        first, begin, n_seen = int(np.argmax(demand)), int(passed % 1.0 * n_chunks), 0
-        while (
-            demand[first] > 0
-            and n_seen < n_chunks
-            and pool.counts[CHUNKS] < most_chunks
-            and n_free(pool, first) < rest[first]
-        ):
-            chunk = order.chunk[(begin + n_seen) % n_chunks]
-            probability = highest_in(chunk, demand, pool.index_of, index) / demand[first]
-            if not pool.chosen[chunk] and unit(key, _U(chunk)) < probability:
-                add_chunk(pool, chunk, index)
-            n_seen += 1
-        longest = max(longest, n_seen)
-    return longest / n_chunks

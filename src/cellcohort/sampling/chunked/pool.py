@@ -1,8 +1,8 @@
 """The cells of the chunks of a window by stratum, and how batches take them; compiled.
 
-Batches take the cells first that fewer batches of the window hold, so that they share cells only where a stratum has
-no more; among these all cells are equally likely. What runs for every batch and stratum is inlined: otherwise numba
-counts the references to every array of a call, which takes longer than the call.
+Batches take free cells, all of which are equally likely, and share cells only where a stratum has no more. What runs
+for every batch and stratum is inlined: otherwise numba counts the references to every array of a call, which takes
+longer than the call.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def bring_forward(pool: Pool, of: Request, seen: int, fit: int) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def take(pool: Pool, of: Request, fit: int, cap: Cap, later: np.ndarray, key: np.uint64, out: np.ndarray) -> int:
-    """Fill `out` with cells of a stratum for one batch; return how many there were.
+    """Fill `out` with free cells of a stratum for one batch; return how many there were.
 
     The first `fit` of its free cells are on the requested side of the time window. Cells that the cap excludes come
     last. Outside the time window, cells at times that `later` counts come first, those in the time windows of later
@@ -168,14 +168,12 @@ def take(pool: Pool, of: Request, fit: int, cap: Cap, later: np.ndarray, key: np
     pool.counts[CALLS] += 1
     found, n = pool.listed[pool.begin[of.i] + pool.taken[of.i] :][:fit], 0
     if not of.inside and len(pool.time) > 0:
-        n = _choose(pool, found[: _of_later(pool, found, later)], n, False, cap, mix(key, _U(0)), out)
-    n = _choose(pool, found, n, True, cap, mix(key, _U(1)), out)
-    n = _choose(pool, found, n, False, cap, mix(key, _U(2)), out)
+        n = choose(pool, found[: _of_later(pool, found, later)], n, False, cap, mix(key, _U(0)), out)
+    n = choose(pool, found, n, True, cap, mix(key, _U(1)), out)
+    n = choose(pool, found, n, False, cap, mix(key, _U(2)), out)
     if cap.most > 0:
-        n = _choose(pool, found, n, False, Cap(cap.label, NO_LIMIT, cap.tally), mix(key, _U(3)), out)
+        n = choose(pool, found, n, False, Cap(cap.label, NO_LIMIT, cap.tally), mix(key, _U(3)), out)
     pool.taken[of.i] += n
-    if n < len(out):
-        n += _take_again(pool, of, cap, mix(key, _U(4)), out[n:])
     return n
 
 
@@ -191,44 +189,8 @@ def _of_later(pool: Pool, found: np.ndarray, later: np.ndarray) -> int:
     return n
 
 
-@njit(cache=True, nogil=True)
-def _take_again(pool: Pool, of: Request, cap: Cap, key: np.uint64, out: np.ndarray) -> int:
-    """Fill `out` with cells that batches of the window hold, those that the fewest do first; return how many."""
-    n = 0
-    while n < len(out):
-        found = _least_taken(pool, of)
-        if len(found) == 0:  # the batch holds every cell: it takes some of them again
-            pool.counts[CALLS] += 1
-            found = _least_taken(pool, of)
-            if len(found) == 0:
-                break
-        rest, key = out[n:], mix(key, _U(0))
-        more = _choose(pool, found, 0, False, cap, mix(key, _U(1)), rest)
-        if cap.most > 0:
-            more = _choose(pool, found, more, False, Cap(cap.label, NO_LIMIT, cap.tally), mix(key, _U(2)), rest)
-        n += more
-    return n
-
-
-@njit(cache=True, nogil=True)
-def _least_taken(pool: Pool, of: Request) -> np.ndarray:
-    """Return the rows of the requested cells that the fewest batches took, at least one, and this call did not."""
-    taken = pool.listed[pool.begin[of.i] : pool.begin[of.i] + pool.taken[of.i]]
-    cells, call, timed = pool.cells, pool.counts[CALLS], len(pool.time) > 0
-    found, n, fewest = np.empty(len(taken), np.int32), 0, NO_LIMIT
-    for row in taken:
-        inside = timed and of.low <= pool.time[row] < of.high
-        if cells[row, LAST_CALL] != call and inside == of.inside:
-            if cells[row, TIMES_TAKEN] < fewest:
-                fewest, n = cells[row, TIMES_TAKEN], 0
-            if cells[row, TIMES_TAKEN] == fewest:
-                found[n] = row
-                n += 1
-    return found[:n]
-
-
 @njit(cache=True, nogil=True, inline="always")
-def _choose(pool: Pool, found: np.ndarray, n: int, by_odds: bool, cap: Cap, key: np.uint64, out: np.ndarray) -> int:
+def choose(pool: Pool, found: np.ndarray, n: int, by_odds: bool, cap: Cap, key: np.uint64, out: np.ndarray) -> int:
     """Fill `out` from `n` on with cells of the rows ``found[n:]`` in random order; return how many it holds then.
 
     The rows of the cells in `out` come first in `found` afterwards. The cap excludes cells; if `by_odds`, a cell is

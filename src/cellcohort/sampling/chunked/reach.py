@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cellcohort.messages import several
-from cellcohort.sampling.chunked.rotation import Rotation, place_of
+from cellcohort.sampling.chunked.rotation import RUN, Rotation, place_of, run_of_windows
 
 EPOCHS_CHECKED = 4  # whether ranks meet all groups is checked in so many epochs
 BATCHES_CHECKED = 4096  # and in so many batches of an epoch of a rank
@@ -23,8 +23,20 @@ def missed(rotation: Rotation, groups: np.ndarray, per_rank: int, world_size: in
     steps, n = np.arange(min(per_rank, BATCHES_CHECKED)), 0
     for rank in range(world_size):
         places = place_of(steps, per_rank, rotation.batches_per_window, rank, world_size)
-        n += sum(not np.isin(groups, rotation.primary_of(epoch, places)).all() for epoch in range(EPOCHS_CHECKED))
+        n += sum(not np.isin(groups, _primary_of(rotation, epoch, places)).all() for epoch in range(EPOCHS_CHECKED))
     return n
+
+
+def _primary_of(rotation: Rotation, epoch: int, batch: np.ndarray) -> np.ndarray:
+    """Return the primary group of each of some batches of an epoch."""
+    window, place = np.divmod(batch, rotation.batches_per_window)
+    run, row = np.divmod(epoch * rotation.windows_per_epoch + window, RUN)
+    runs, index = np.unique(run, return_inverse=True)
+    primary = [run_of_windows(rotation.groups, rotation.groups_per_window, i, rotation.key)[0] for i in runs]
+    found: np.ndarray = np.array(primary).reshape(-1, RUN, rotation.groups_per_window)[
+        index, row, place % rotation.groups_per_window
+    ]
+    return found
 
 
 def unreached(

@@ -41,16 +41,7 @@ class Reading:
 
 
 def reading(sampler: ChunkedSampler, windows: int = 50, epoch: int = 0) -> Reading:
-    """Go through the first windows of an epoch.
-
-    Parameters
-    ----------
-    sampler : ChunkedSampler
-        That of any rank.
-    windows : int
-        Windows to go through, of all ranks together.
-    epoch : int
-    """
+    """Go through the first `windows` of an epoch, of all ranks together; `sampler` is that of any."""
     n_rows = int(sampler.rows.max()) + 1
     n_chunks, rows, batches, places, shared = [], [], 0, 0, 0
     for rank in range(sampler.world_size):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from cellcohort.sampling.planning.epoch_plan import STEP, WHOLE, Groups, floor_sum
-from cellcohort.sampling.rng import Whole, mix, uniform, unit
+from cellcohort.sampling.planning.primary_groups import Groups
+from cellcohort.sampling.rng import STEP, WHOLE, Whole, floor_sum, mix, uniform, unit
 
 RUN = 16  # windows
 APART = 11  # windows between two that a group has one after the other in a run; odd, near the golden section of RUN
@@ -68,17 +68,6 @@ class Rotation:
         run, row = divmod(epoch * self.windows_per_epoch + window, RUN)
         primary, occurrence = run_of_windows(self.groups, self.groups_per_window, run, self.key)
         return primary[row], occurrence[row]
-
-    def primary_of(self, epoch: int, batch: np.ndarray) -> np.ndarray:
-        """Return the primary group of each of some batches of an epoch."""
-        if not len(batch):
-            return np.empty(0, np.int64)
-        window, place = np.divmod(batch, self.batches_per_window)
-        run, row = np.divmod(epoch * self.windows_per_epoch + window, RUN)
-        runs, index = np.unique(run, return_inverse=True)
-        primary = np.stack([run_of_windows(self.groups, self.groups_per_window, i, self.key)[0] for i in runs])
-        found: np.ndarray = primary[index, row, place % self.groups_per_window]
-        return found
 
 
 @njit(cache=True, nogil=True)

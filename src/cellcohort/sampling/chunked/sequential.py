@@ -9,6 +9,7 @@ import numpy as np
 from cellcohort.cells import CellTable
 from cellcohort.mapped_arrays import cached_arrays
 from cellcohort.sampling.batch import Asked
+from cellcohort.sampling.kept import Kept
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.rng import key_of, uniform
 
@@ -67,7 +68,7 @@ class SequentialPicker:
         )
         # chunk `c` holds the cells _in_order[_indptr[c]:_indptr[c + 1]]
         self._indptr = np.searchsorted(rows[self._in_order], np.arange(rows.max() // chunk_size + 2) * chunk_size)
-        self._kept: tuple[tuple[int, int], _Pass] | None = None
+        self._passes = Kept[_Pass](1)
         self.warnings = plan.warnings
         self.per_window = self._batches_per_window(chunk_size, preload_nchunks)
 
@@ -104,7 +105,7 @@ class SequentialPicker:
         """Return some cells in the order of one of an epoch's passes over all of them."""
         if not self._shuffle:
             return self._in_order[start:stop]
-        chunks, ends = self._chunks(epoch, nth_pass)
+        chunks, ends = self._passes.get((epoch, nth_pass), lambda: self._chunks(epoch, nth_pass))
         first = np.searchsorted(ends, start, "right")
         some = chunks[first : np.searchsorted(ends, stop) + 1]
         cells = np.concatenate([self._in_order[self._indptr[chunk] : self._indptr[chunk + 1]] for chunk in some])
@@ -112,17 +113,14 @@ class SequentialPicker:
         return cells[skipped : skipped + stop - start]
 
     def _chunks(self, epoch: int, nth_pass: int) -> _Pass:
-        """Return the chunks in the order of a pass; those of the last one are kept."""
-        kept = self._kept  # read once, since threads share it
-        if kept is None or kept[0] != (epoch, nth_pass):
-            sizes = np.diff(self._indptr)
-            chunks = np.arange(len(sizes))
-            if self._shuffle:
-                key = key_of(self.plan.seed, epoch, nth_pass, 0)
-                chunks = np.argsort(uniform(key, chunks.astype(np.uint64)), kind="stable")
-            chunks = chunks[sizes[chunks] > 0]
-            kept = self._kept = (epoch, nth_pass), _Pass(chunks, np.cumsum(sizes[chunks]))
-        return kept[1]
+        """Return the chunks in the order of a pass."""
+        sizes = np.diff(self._indptr)
+        chunks = np.arange(len(sizes))
+        if self._shuffle:
+            key = key_of(self.plan.seed, epoch, nth_pass, 0)
+            chunks = np.argsort(uniform(key, chunks.astype(np.uint64)), kind="stable")
+        chunks = chunks[sizes[chunks] > 0]
+        return _Pass(chunks, np.cumsum(sizes[chunks]))
 
     def _batches_per_window(self, chunk_size: int, limit: int) -> int:
         """Return the most batches per window with which windows of the first passes load at most `limit` chunks."""

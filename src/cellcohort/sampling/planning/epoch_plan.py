@@ -2,9 +2,6 @@
 
 Batches are planned some at a time, in their order, and what they take from each stratum is counted. So the next batch
 takes cells that none of its epoch before it took. A jump counts the cells of the batches that it passes over.
-
-Batch `i` of all epochs end to end is built around the group in whose interval the fraction of ``i`` times the golden
-section lies, where every group has an interval as long as its weight. Each run of `RUN` batches is put in random order.
 """
 
 from __future__ import annotations
@@ -15,17 +12,15 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.planning.focal_times import focal_times
+from cellcohort.sampling.planning.jumps import count_cells
 from cellcohort.sampling.planning.leaks import Leaks, add_leaks
-from cellcohort.sampling.planning.quotas import GOLDEN, OFFSET_STEP, PARTS, Targets, offset_of, period_of, round_group
+from cellcohort.sampling.planning.primary_groups import Groups, occurrences_before, primary_groups
+from cellcohort.sampling.planning.quotas import Targets, offset_of, round_group
 from cellcohort.sampling.planning.strata import Strata
-from cellcohort.sampling.rng import Whole, key_of, mix, permuted
+from cellcohort.sampling.rng import Whole, key_of, mix
 
 CELLS_PLANNED = 2**14  # of the batches that are planned together, a stretch of the sequence
 STRETCHES_KEPT = 4
-SUMMED = 2**26  # batches whose cells are summed up at once, so that no sum exceeds 64 bits
-RUN = 16  # batches
-WHOLE = 2**32  # length of the intervals of all groups
-STEP = round(GOLDEN * WHOLE) | 1
 _U = np.uint64
 
 
@@ -79,20 +74,6 @@ class Progress(NamedTuple):
     taken: np.ndarray
 
 
-class Groups(NamedTuple):
-    """Intervals of whole numbers below `WHOLE`: group `g` has ``end[g - 1]`` to ``end[g]``. Batch 0 is at `begin`."""
-
-    end: np.ndarray
-    begin: int
-
-    @classmethod
-    def of(cls, weights: np.ndarray, key: np.uint64) -> Groups:
-        """Return the intervals of groups with these weights, on any scale."""
-        end = np.rint(np.cumsum(weights) / weights.sum() * WHOLE).astype(np.int64)
-        end[np.flatnonzero(weights)[-1] :] = WHOLE
-        return cls(end, int(key >> np.uint64(32)))
-
-
 class EpochPlan:
     """What each batch of each epoch takes from every stratum.
 
@@ -128,6 +109,7 @@ class EpochPlan:
         self._times, timed = strata.times, len(strata.times) > 0
         self.times_of_group = strata.times_indptr[targets.first] if timed else np.zeros_like(targets.first)
         self._counted = not timed
+        self._by_steps = self._counted and bool(leaks.cells.any())  # whether a jump must plan what it passes over
         self._counter_type = strata.order.dtype
         self.per_stretch = max(1, min(64, CELLS_PLANNED // places))
         self._kept: tuple[tuple[tuple[int, int], Stretch], ...] = ()
@@ -152,16 +134,12 @@ class EpochPlan:
         for place, stretch in self._kept:
             if place == (epoch, first):
                 return stretch
-        start, progress = epoch * self._per_epoch, self._progress
-        if progress is None or progress.epoch != epoch or progress.end > first:
-            progress = Progress(epoch, 0, self._begin(start), np.zeros(self.targets.first[-1], self._counter_type))
-        begun, taken = progress.begun.copy(), progress.taken.copy()
-        if progress.end < first:
-            begun = self._pass_over(begun, start + first, taken)
-        primary, occurrence, ptr, *entries = self._plan(start + first, end - first, begun, taken)
+        begun, taken = self._before(epoch, first)
+        primary, occurrence, ptr, stratum, n_cells = self._plan(epoch * self._per_epoch + first, end - first, begun)
         focal = self._focal_times(epoch, primary, occurrence).tolist()
         each = primary.tolist() if primary.ndim == 1 else list(primary)
-        stretch = Stretch(first, each, occurrence.tolist(), focal, ptr.tolist(), *entries)
+        before = _count(stratum, n_cells, taken)
+        stretch = Stretch(first, each, occurrence.tolist(), focal, ptr.tolist(), stratum, n_cells, before)
         self._kept = (((epoch, first), stretch), *self._kept[: STRETCHES_KEPT - 1])
         self._progress = Progress(epoch, end, begun, taken)
         return stretch
@@ -172,21 +150,27 @@ class EpochPlan:
         first = number // n * n if number >= n else 1 << number.bit_length() >> 1
         return first, first + n if number >= n else min(max(2 * first, 1), n)
 
-    def _begin(self, first: int) -> np.ndarray:
-        """How many batches before number `first` of all epochs are built around each group, int64 (n_groups,)."""
-        return occurrences_before(self.groups, first, self.key)
+    def _before(self, epoch: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return `begun` and `taken` of the batches before number `first`, from the progress made or from none."""
+        start, known = epoch * self._per_epoch, self._progress
+        if known is None or known.epoch != epoch or known.end > first:
+            none = np.zeros(self.targets.first[-1], self._counter_type)
+            known = Progress(epoch, 0, occurrences_before(self.groups, start, self.key), none)
+        begun, taken = known.begun.copy(), known.taken.copy()
+        if self._by_steps:
+            for number in range(start + known.end, start + first, self.per_stretch):
+                *_, stratum, n_cells = self._plan(number, min(self.per_stretch, start + first - number), begun)
+                _count(stratum, n_cells, taken)
+        elif known.end < first:
+            begun = occurrences_before(self.groups, start + first, self.key)
+            if self._counted:
+                count_cells(self.targets, known.begun, begun, taken, self.key)
+        return begun, taken
 
-    def _pass_over(self, begun: np.ndarray, first: int, taken: np.ndarray) -> np.ndarray:
-        """Count the cells of batches up to number `first` of all epochs in `taken`; return how many are begun then."""
-        end = self._begin(first)
-        if self._counted:
-            count_cells(self.targets, self.leaks, begun, end, taken, self.places, self.key)
-        return end
-
-    def _plan(self, first: int, n: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Plan `n` batches from number `first` of all epochs on; counts batches in `begun` and cells in `taken`."""
+    def _plan(self, first: int, n: int, begun: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the fields of `n` batches from number `first` of all epochs on; counts these in `begun`."""
         primary = primary_groups(self.groups, first, n, self.key)
-        return _plan_stretch(primary, begun, self.targets, self.leaks, taken, self.places, self.key)
+        return primary, *_round_batches(primary, begun, self.targets, self.leaks, self.places, self.key)
 
     def _focal_times(self, epoch: int, primary: np.ndarray, occurrence: np.ndarray) -> np.ndarray:
         """Focal times of batches: each time of the primary group in turn, and of several groups each in turn."""
@@ -202,115 +186,30 @@ class EpochPlan:
 
 
 @njit(cache=True, nogil=True)
-def primary_groups(groups: Groups, first: Whole, n: Whole, key: np.uint64) -> np.ndarray:
-    """Return the groups that `n` batches from number `first` on, of all epochs end to end, are built around."""
-    out = np.empty(n, np.int64)
-    for i in range(n):
-        run, place = (first + i) // RUN, (first + i) % RUN
-        number = run * RUN + permuted(place, RUN, _U(4), mix(key, _U(run)))
-        out[i] = np.searchsorted(groups.end, (groups.begin + number * STEP) % WHOLE, "right")
-    return out
-
-
-@njit(cache=True, nogil=True)
-def occurrences_before(groups: Groups, first: Whole, key: np.uint64) -> np.ndarray:
-    """How many batches before number `first` are built around each group."""
-    whole = first // RUN * RUN
-    below = np.empty(len(groups.end) + 1, np.int64)  # batches in the intervals before that of each group
-    for g in range(len(below)):
-        low = 0 if g == 0 else groups.end[g - 1]
-        below[g] = floor_sum(whole, WHOLE, STEP, groups.begin + WHOLE - low)
-    out = below[:-1] - below[1:]
-    for group in primary_groups(groups, whole, first - whole, key):
-        out[group] += 1
-    return out
-
-
-@njit(cache=True, nogil=True)
-def floor_sum(n: Whole, m: Whole, a: Whole, b: Whole) -> Whole:
-    """Sum of ``(a * i + b) // m`` over i from 0 to n - 1, in steps like those of Euclid's algorithm."""
-    total = 0
-    while True:
-        total += n * (n - 1) // 2 * (a // m) + n * (b // m)
-        a, b = a % m, b % m
-        top = a * n + b
-        if top < m:
-            return total
-        n, b, m, a = top // m, top % m, a, m
-
-
-@njit(cache=True, nogil=True)
-def count_cells(
-    targets: Targets,
-    leaks: Leaks,
-    begin: np.ndarray,
-    end: np.ndarray,
-    taken: np.ndarray,
-    places: Whole,
-    key: np.uint64,
-) -> None:
-    """Add to `taken` what batches ``begin[g]`` to ``end[g] - 1`` of every group take from each stratum."""
-    stratum, n_cells = np.empty(places, np.int32), np.empty(places, np.int32)
-    for g in range(len(begin)):
-        nth, first, last = begin[g], targets.first[g], targets.first[g + 1]
-        period = period_of(targets, g) if leaks.cells[g] == 0 else 0
-        unequal = leaks.cells[g] == 0 and not targets.equal[g]
-        while unequal and end[g] - nth > last - first:  # elsewhere the batches are fewer than the sums
-            n = min(end[g] - nth, SUMMED)
-            sum_batches(targets.upto[first:last], nth, n, taken[first:last])
-            nth += n
-        while nth < end[g]:
-            if period > 0 and nth % period == 0 and nth + period <= end[g]:
-                periods = (end[g] - nth) // period  # in which the group's strata give equally many cells
-                for s in range(first, last):
-                    taken[s] += periods * period * np.int64(np.rint(targets.own[g])) // (last - first)
-                nth += periods * period
-                continue
-            for j in range(round_batch(targets, leaks, g, nth, key, stratum, n_cells)):
-                taken[stratum[j]] += n_cells[j]
-            nth += 1
-
-
-@njit(cache=True, nogil=True)
-def sum_batches(upto: np.ndarray, first: Whole, n: Whole, taken: np.ndarray) -> None:
-    """Add to `taken` what `n` batches of a group, from its number `first` on, take from its strata by unequal targets.
-
-    With offset `o`, ``(upto[s] + o) // PARTS`` points of a batch lie on the targets of the strata up to `s`.
-    """
-    offset = offset_of(first)
-    before: Whole = np.int64(0)
-    moved = floor_sum(n, PARTS, OFFSET_STEP, offset)
-    for s in range(len(upto)):
-        points = floor_sum(n, PARTS, OFFSET_STEP, offset + upto[s]) - moved
-        taken[s] += points - before
-        before = points
-
-
-@njit(cache=True, nogil=True)
-def _plan_stretch(
-    primary: np.ndarray,
-    occurrence: np.ndarray,
-    targets: Targets,
-    leaks: Leaks,
-    taken: np.ndarray,
-    places: Whole,
-    key: np.uint64,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the fields of a `Stretch`; counts its batches in `occurrence` and its cells in `taken`."""
+def _round_batches(
+    primary: np.ndarray, occurrence: np.ndarray, targets: Targets, leaks: Leaks, places: Whole, key: np.uint64
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return `occurrence`, `ptr`, `stratum` and `n_cells` of a `Stretch`; counts its batches in `occurrence`."""
     n, filled = len(primary), 0
-    most = n * min(places, len(taken))  # entries, as a batch takes from each stratum once
-    ptr, turn = np.zeros(n + 1, np.int64), np.empty(n, np.int64)
-    stratum, n_cells, before = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, taken.dtype)
+    most = n * min(places, targets.first[-1])  # entries, as a batch takes from each stratum once
+    turn, ptr = np.empty(n, np.int64), np.zeros(n + 1, np.int64)
+    stratum, n_cells = np.empty(most, np.int32), np.empty(most, np.int32)
     for i in range(n):
-        g = primary[i]
-        turn[i] = occurrence[g]
-        occurrence[g] += 1
-        filled += round_batch(targets, leaks, g, turn[i], key, stratum[filled:], n_cells[filled:])
+        turn[i] = occurrence[primary[i]]
+        occurrence[primary[i]] += 1
+        filled += round_batch(targets, leaks, primary[i], turn[i], key, stratum[filled:], n_cells[filled:])
         ptr[i + 1] = filled
-        for j in range(ptr[i], filled):
-            before[j] = taken[stratum[j]]
-            taken[stratum[j]] += n_cells[j]
-    return primary, turn, ptr, stratum[:filled].copy(), n_cells[:filled].copy(), before[:filled].copy()
+    return turn, ptr, stratum[:filled].copy(), n_cells[:filled].copy()
+
+
+@njit(cache=True, nogil=True)
+def _count(stratum: np.ndarray, n_cells: np.ndarray, taken: np.ndarray) -> np.ndarray:
+    """Add the entries of batches to the cells `taken` of each stratum; return what was taken before each entry."""
+    before = np.empty(len(stratum), taken.dtype)
+    for j in range(len(stratum)):
+        before[j] = taken[stratum[j]]
+        taken[stratum[j]] += n_cells[j]
+    return before
 
 
 @njit(cache=True, nogil=True)

@@ -22,18 +22,9 @@ def find_strata(
     positions: np.ndarray | None,
     n_cells: int,
 ) -> Strata:
-    """Return the strata of some columns, from the file of these columns if a directory is named.
+    """Return what `build_strata` does, from the file of the same columns if a directory is named.
 
-    Parameters
-    ----------
-    directory : path or None
-        As for :func:`~cellcohort.mapped_arrays.cached_arrays`.
-    group, shares, hours, cap, positions, n_cells
-        As for :func:`~cellcohort.sampling.planning.strata.build_strata`. The names of labels do not matter.
-
-    Returns
-    -------
-    Strata
+    The names of labels do not matter; `directory` is that of :func:`~cellcohort.mapped_arrays.cached_arrays`.
     """
     columns = [None if column is None else (column.codes, len(column.labels)) for column in (group, cap, *shares)]
     parts = [part for column in columns for part in column or [None]]

@@ -1,4 +1,4 @@
-"""What share axes ask of each label of their columns."""
+"""What share axes ask of each label of their columns, and which cells may be drawn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cellcohort.cells import Column
+from cellcohort.cells import CellTable, Column
+from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
 
 
 class LabelShares(NamedTuple):
@@ -48,6 +49,31 @@ class LabelShares(NamedTuple):
         others = _scaled(np.where(np.isin(self.group, primary), 0.0, self.share))
         own = sum(self.within(int(group)) for group in primary) / len(primary)
         return (1 - leaky * others.sum()) * own + leaky * others
+
+
+def shares_and_cells(
+    cells: CellTable, group: GroupAxis | None, shares: list[ShareAxis], places: int
+) -> tuple[Column | None, np.ndarray, list[LabelShares], np.ndarray]:
+    """Return the column of groups, the weight of each, what is asked of labels, and which cells may be drawn."""
+    column = cells.column(group.column) if group else None
+    weights = group.weights(column) if group and column else np.ones(1)
+    requested = [
+        LabelShares.of(of, axis.shares(of), column if group and {*group.columns} <= {*axis.columns} else None)
+        for axis in shares
+        for of in [cells.column(axis.column)]
+    ]
+    drawable = np.ones(len(cells), bool)
+    for part, share in ([(column, weights)] if column else []) + [(one.column, one.share) for one in requested]:
+        if not share[part.counts() > 0].all():
+            drawable &= (share > 0)[part.codes]
+    n = int(np.count_nonzero(drawable))
+    if places > n:
+        raise ValueError(
+            f"a batch of {places} cells is larger than the number of cells that may be drawn, "
+            f"{n} of {len(cells)}; use batch_sampler.batch_size={max(n, 1)} or less (with "
+            "scope=global that of all ranks together)."
+        )
+    return column, weights, requested, drawable
 
 
 def _scaled(share: np.ndarray) -> np.ndarray:

@@ -20,12 +20,9 @@ from cellcohort.sampling.planning.quotas import (
     Targets,
     build_targets,
     offset_of,
-    own_targets,
-    ratios_of,
-    running_sums,
-    split,
 )
 from cellcohort.sampling.planning.sorting import stable_order
+from cellcohort.sampling.planning.split import own_targets, ratios_of, running_sums, split
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import Whole
 
@@ -102,15 +99,7 @@ class Leaks(NamedTuple):
 
 
 def no_leaks(strata: Strata, begin: np.ndarray, *, donors: bool = False) -> Leaks:
-    """Return leaks of no cells; with `donors` that know the strata of each label all the same.
-
-    Parameters
-    ----------
-    strata : Strata
-    begin : numpy.ndarray of int64, shape (n_groups + 1,)
-        Group `g` has the strata ``begin[g]`` to ``begin[g + 1] - 1``.
-    donors : bool
-    """
+    """Return leaks of no cells; with `donors` that know the strata of each label all the same."""
     of = Donors.of(strata, begin) if donors else Donors(
         np.zeros(1, np.int32), np.empty(0, np.int32), np.empty(0, strata.order.dtype), begin, strata.label
     )  # fmt: skip
@@ -124,16 +113,7 @@ def build_leaks(
 ) -> tuple[Targets, Leaks]:
     """Split the places of a batch among the strata of each group, and those of its leak among the labels of the others.
 
-    Parameters
-    ----------
-    strata : Strata
-    ratios : list of numpy.ndarray
-        Asked share of each code, one array per share axis.
-    leaky : float
-        Share of a batch that comes from other groups than the primary one.
-    places : float
-        Cells of a batch.
-    n_groups : int
+    `ratios` are those that share axes ask of codes, and `leaky` is the share of a batch that leaks.
     """
     if leaky == 0:
         targets = build_targets(strata, ratios, places, n_groups)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from cellcohort.cells import CellTable, Column
-from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
+from cellcohort.cells import CellTable
+from cellcohort.sampling.axes.base import Axis, by_kind
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.planning.epoch_plan import BatchSpec, EpochPlan
 from cellcohort.sampling.planning.index_cache import find_strata
-from cellcohort.sampling.planning.label_shares import LabelShares
+from cellcohort.sampling.planning.label_shares import shares_and_cells
 from cellcohort.sampling.planning.leaks import build_leaks
-from cellcohort.sampling.planning.primary_sets import PrimarySets, check_blocks, in_every_batch
-from cellcohort.sampling.planning.shortfalls import short_windows, shortfalls
+from cellcohort.sampling.planning.primary_sets import PrimarySets, check_blocks
+from cellcohort.sampling.planning.shortfalls import shortfalls
 
 
 class Plan:
@@ -56,8 +56,8 @@ class Plan:
         Which group is primary and what each stratum gives, batch by batch.
     group : str or tuple of str or None
         The column of the group axis.
-    columns : tuple of (str or tuple of str)
-        The columns that tell strata apart.
+    columns : list of str
+        The columns that tell strata apart, in the order of the axes.
     warnings : tuple of str
         What the table cannot give as asked.
 
@@ -90,21 +90,16 @@ class Plan:
         ratios = [one.share for one in requested]
         self.batches: EpochPlan
         if group is not None and column is not None and group.n_primary > 1:
-            cells_of = np.bincount(self.strata.group, self.strata.size, len(weights)).astype(np.int64)
-            check_blocks(column, cells_of, group, places)
-            sets = PrimarySets(self.strata, ratios, weights, group, places, seed, self.n_batches)
-            self.batches = sets
-            self.warnings = shortfalls(self.strata, sets.targets, sets.leaks, column, requested, 0.0)
-            self.warnings += in_every_batch(column, weights, sets.n_primary)
+            check_blocks(column, np.bincount(self.strata.group, self.strata.size, len(weights)), group, places)
+            self.batches = PrimarySets(self.strata, ratios, weights, group, places, seed, self.n_batches)
         else:
             targets, leaks = build_leaks(self.strata, ratios, self.leaky, places, len(weights))
             self.batches = EpochPlan(self.strata, targets, leaks, weights, places, seed, self.n_batches)
-            self.warnings = shortfalls(self.strata, targets, leaks, column, requested, self.leaky)
-        if window:
-            self.warnings += short_windows(self.strata, self.batches.targets, window.half_width, window.inside)
-        self._shares = {_name(axis): one for axis, one in zip(shares, requested, strict=True)}
-        self.group = _name(group) if group else None
-        self.columns = tuple(_name(axis) for axis in ([group] if group else []) + shares)
+        self.warnings = shortfalls(self.strata, self.batches, column, requested, group, window)
+        self._shares = {axis.key: one for axis, one in zip(shares, requested, strict=True)}
+        self.group = group.key if group else None
+        telling = ([group] if group else []) + shares
+        self.columns = list(dict.fromkeys(name for axis in telling for name in axis.columns))
         self._weight = np.where(weights > 0, column.counts(), 0.0) if column else np.ones(1)
 
     @property
@@ -131,59 +126,3 @@ class Plan:
             return Asked(shares, experiments, self.leaky)
         focal = focal if np.isfinite(focal) else np.nan
         return Asked(shares, experiments, self.leaky, focal, self.half_width, self.share_inside)
-
-
-def shares_and_cells(
-    cells: CellTable, group: GroupAxis | None, shares: list[ShareAxis], places: int
-) -> tuple[Column | None, np.ndarray, list[LabelShares], np.ndarray]:
-    """Return the column of groups, the weight of each, what is asked of labels, and which cells may be drawn."""
-    column = cells.column(group.column) if group else None
-    weights = group.weights(column) if group and column else np.ones(1)
-    requested = [
-        LabelShares.of(of, axis.shares(of), column if group and _columns(group) <= _columns(axis) else None)
-        for axis in shares
-        for of in [cells.column(axis.column)]
-    ]
-    drawable = np.ones(len(cells), bool)
-    for part, share in ([(column, weights)] if column else []) + [(one.column, one.share) for one in requested]:
-        if not share[part.counts() > 0].all():
-            drawable &= (share > 0)[part.codes]
-    n = int(np.count_nonzero(drawable))
-    if places > n:
-        raise ValueError(
-            f"a batch of {places} cells is larger than the number of cells that may be drawn, "
-            f"{n} of {len(cells)}; use batch_sampler.batch_size={max(n, 1)} or less (with "
-            "scope=global that of all ranks together)."
-        )
-    return column, weights, requested, drawable
-
-
-def by_kind(
-    cells: CellTable, axes: Mapping[str, Axis]
-) -> tuple[GroupAxis | None, list[ShareAxis], WindowAxis | None, CapAxis | None]:
-    """Check the axes against the table and sort them by kind; the order of their names decides, not of typing."""
-    kinds: dict[type[Axis], list[Any]] = {GroupAxis: [], ShareAxis: [], WindowAxis: [], CapAxis: []}
-    for name, axis in sorted(axes.items()):
-        kind = next((kind for kind in kinds if isinstance(axis, kind)), None)
-        if kind is None:
-            raise ValueError(f"axes[{name!r}]={axis!r} is no axis; use one such as ExperimentAware().")
-        axis.check(cells)
-        kinds[kind].append(axis)
-    several = "name several columns in one axis, column=[a, b]"
-    for kind, remedy in ((GroupAxis, several), (WindowAxis, "drop one"), (CapAxis, several)):
-        if len(kinds[kind]) > 1:
-            both = " and ".join(map(repr, kinds[kind]))
-            raise ValueError(f"{both} are both a {kind.__name__}, and a batch has room for one; {remedy}.")
-    columns = [_name(axis) for axis in kinds[ShareAxis]]
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"two axes share out one column, {columns}; drop one of them.")
-    group, window, cap = (next(iter(kinds[kind]), None) for kind in (GroupAxis, WindowAxis, CapAxis))
-    return group, kinds[ShareAxis], window, cap
-
-
-def _columns(axis: Axis) -> set[str]:
-    return {axis.column} if isinstance(axis.column, str) else set(axis.column)
-
-
-def _name(axis: Axis) -> Any:
-    return axis.column if isinstance(axis.column, str) else tuple(axis.column)

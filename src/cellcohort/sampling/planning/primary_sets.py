@@ -20,7 +20,7 @@ from numba import njit
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
 from cellcohort.sampling.axes.base import GroupAxis
-from cellcohort.sampling.planning.epoch_plan import RUN, STEP, WHOLE, EpochPlan
+from cellcohort.sampling.planning.epoch_plan import EpochPlan
 from cellcohort.sampling.planning.leaks import (
     PLASTIC,
     Donors,
@@ -30,9 +30,11 @@ from cellcohort.sampling.planning.leaks import (
     no_leaks,
     split_off,
 )
-from cellcohort.sampling.planning.quotas import PARTS, Targets, build_targets, fill, offset_of, on_average, round_group
+from cellcohort.sampling.planning.primary_groups import RUN
+from cellcohort.sampling.planning.quotas import PARTS, Targets, build_targets, offset_of, on_average, round_group
+from cellcohort.sampling.planning.split import fill
 from cellcohort.sampling.planning.strata import Strata
-from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
+from cellcohort.sampling.rng import STEP, WHOLE, Whole, bits_of, mix, permuted
 
 _U = np.uint64
 
@@ -103,6 +105,7 @@ class PrimarySets(EpochPlan):
         targets = build_targets(strata, ratios, (places - leak) / self.n_primary, len(weights))
         leaks = no_leaks(strata, targets.first, donors=leak > 0)
         super().__init__(strata, targets, leaks, weights, places, seed, per_epoch)
+        self._by_steps = self._counted
         groups = np.flatnonzero(weights)
         self.often: np.ndarray = np.zeros(len(weights))
         self.often[groups] = fill(float(self.n_primary), weights[groups], np.ones(len(groups), np.int64))
@@ -114,21 +117,10 @@ class PrimarySets(EpochPlan):
         return self.targets.cells() * np.repeat(self.often, np.diff(self.targets.first))
 
     @override
-    def _begin(self, first: int) -> np.ndarray:
-        return np.array([first])  # nothing rotates by how often a group was primary
-
-    @override
-    def _pass_over(self, begun: np.ndarray, first: int, taken: np.ndarray) -> np.ndarray:
-        while self._counted and begun[0] < first:
-            self._plan(int(begun[0]), min(self.per_stretch, first - int(begun[0])), begun, taken)
-        return self._begin(first)
-
-    @override
-    def _plan(self, first: int, n: int, begun: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _plan(self, first: int, n: int, begun: np.ndarray) -> tuple[np.ndarray, ...]:
         primary = primary_sets(self._groups, self._upto, self.n_primary, first, n, self.key)
-        turn = np.arange(first, first + n)
-        begun += n
-        return primary, turn, *_plan_stretch(self._blocks, primary, turn, taken, self.key)
+        turn = np.arange(first, first + n)  # nothing rotates by how often a group was primary
+        return primary, turn, *_round_sets(self._blocks, primary, turn, self.key)
 
 
 def check_blocks(column: Column, cells_of: np.ndarray, group: GroupAxis, places: int) -> None:
@@ -212,21 +204,16 @@ def primary_sets(groups: np.ndarray, upto: np.ndarray, k: Whole, first: Whole, n
 
 
 @njit(cache=True, nogil=True)
-def _plan_stretch(
-    blocks: Blocks, primary: np.ndarray, turn: np.ndarray, taken: np.ndarray, key: np.uint64
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return `ptr`, `stratum`, `n_cells` and `before` of a `Stretch`; counts its cells in `taken`."""
+def _round_sets(
+    blocks: Blocks, primary: np.ndarray, turn: np.ndarray, key: np.uint64
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return `ptr`, `stratum` and `n_cells` of a `Stretch`."""
     n, filled, places = len(primary), 0, np.int64(blocks.labels.places)
-    ptr = np.zeros(n + 1, np.int64)
-    stratum, n_cells = np.empty(n * places, np.int32), np.empty(n * places, np.int32)
-    before = np.empty(n * places, taken.dtype)
+    ptr, stratum, n_cells = np.zeros(n + 1, np.int64), np.empty(n * places, np.int32), np.empty(n * places, np.int32)
     for i in range(n):
         filled += round_set(blocks, primary[i], turn[i], key, stratum[filled:], n_cells[filled:])
         ptr[i + 1] = filled
-        for j in range(ptr[i], filled):
-            before[j] = taken[stratum[j]]
-            taken[stratum[j]] += n_cells[j]
-    return ptr, stratum[:filled].copy(), n_cells[:filled].copy(), before[:filled].copy()
+    return ptr, stratum[:filled].copy(), n_cells[:filled].copy()
 
 
 @njit(cache=True, nogil=True)

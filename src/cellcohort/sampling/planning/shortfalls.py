@@ -9,8 +9,11 @@ from numba import njit
 
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
+from cellcohort.sampling.axes.base import GroupAxis, WindowAxis
+from cellcohort.sampling.planning.epoch_plan import EpochPlan
 from cellcohort.sampling.planning.label_shares import LabelShares
 from cellcohort.sampling.planning.leaks import Leaks
+from cellcohort.sampling.planning.primary_sets import PrimarySets, in_every_batch
 from cellcohort.sampling.planning.quotas import Targets
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import Whole
@@ -24,15 +27,7 @@ class ShortfallWarning(UserWarning):
 
 
 def grouped(messages: Sequence[str], whose: str = "") -> str:
-    """Write messages as one warning, of which a user reads the first few.
-
-    Parameters
-    ----------
-    messages : sequence of str
-        At least one.
-    whose : str
-        What they concern, such as "validation batches".
-    """
+    """Write messages as one warning, of which a user reads the first few; `whose` names what they concern."""
     if len(messages) == 1:
         return f"{whose}: {messages[0]}" if whose else messages[0]
     more = [f"and {len(messages) - MOST_SHOWN} more of this kind."] if len(messages) > MOST_SHOWN else []
@@ -42,27 +37,29 @@ def grouped(messages: Sequence[str], whose: str = "") -> str:
 
 def shortfalls(
     strata: Strata,
+    batches: EpochPlan,
+    column: Column | None,
+    shares: list[LabelShares],
+    group: GroupAxis | None,
+    window: WindowAxis | None,
+) -> tuple[str, ...]:
+    """One sentence for each thing that batches cannot hold as the axes ask; `column` is that of `group`."""
+    leaky = group.leaky if group and group.n_primary == 1 else 0.0
+    found = _lacks(strata, batches.targets, batches.leaks, column, shares, leaky)
+    if isinstance(batches, PrimarySets) and column is not None:
+        found += in_every_batch(column, batches.share, batches.n_primary)
+    return found + short_windows(strata, batches.targets, window.half_width, window.inside) if window else found
+
+
+def _lacks(
+    strata: Strata,
     targets: Targets,
     leaks: Leaks,
     group: Column | None,
     shares: list[LabelShares],
     leaky: float,
 ) -> tuple[str, ...]:
-    """One sentence for each thing that batches cannot hold as asked.
-
-    Parameters
-    ----------
-    strata : Strata
-    targets : Targets
-        What the batches, or the blocks, of each primary group hold.
-    leaks : Leaks
-    group : Column or None
-        The column of the group axis.
-    shares : list of LabelShares
-        What each share axis asks.
-    leaky : float
-        Share of each that is asked from other groups.
-    """
+    """One sentence for each kind of cells that the batches of a group lack; `leaky` is asked from other groups."""
     bounds, leak = targets.first, leaks.cells
     groups = np.flatnonzero(np.diff(bounds))
     own, requested = targets.places - leak, leaky * targets.places
@@ -115,14 +112,7 @@ def shortfalls(
 
 
 def rare_strata(rates: np.ndarray, n_batches: int) -> str:
-    """Say how many strata are asked less than one cell in so many batches; nothing if there are none.
-
-    Parameters
-    ----------
-    rates : numpy.ndarray of float, shape (n_strata,)
-        Cells that a batch takes from each stratum on average.
-    n_batches : int
-    """
+    """Say how many strata are asked less than one cell in so many batches, by the cells that one takes of each."""
     requested = rates * n_batches
     n, fewest = int((requested < 1 - 1e-6).sum()), float(requested.min())
     if n == 0:

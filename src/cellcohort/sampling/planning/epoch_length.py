@@ -1,10 +1,12 @@
-"""How many batches draw every cell at least once."""
+"""How many batches an epoch has: as many as are asked for, as the cells fill, or as draw every cell at least once."""
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import numpy as np
 
-from cellcohort.messages import several
+from cellcohort.messages import several, whole_number
 from cellcohort.sampling.planning.epoch_plan import EpochPlan
 from cellcohort.sampling.planning.plan import Plan
 
@@ -12,7 +14,33 @@ MOST_TO_COVER = 100  # times the batches that the cells fill
 LOOKED_AT = 20_000  # batches, to find how many cover the cells in every epoch
 
 
-def covering(plan: Plan) -> tuple[int, str]:
+def number_or_cover(num_batches: Any) -> int | Literal["cover"] | None:
+    """Return the option `num_batches` if it is allowed, else raise ValueError."""
+    if num_batches is None or num_batches == "cover":
+        return num_batches
+    if isinstance(num_batches, str):
+        raise ValueError(
+            "num_batches must be an integer >= 1, 'cover', or null (None), which is as many as the cells fill; "
+            f"got {num_batches!r}."
+        )
+    return whole_number("num_batches", num_batches, 1)
+
+
+def batches_per_rank(plan: Plan, num_batches: int | Literal["cover"] | None, ranks: int) -> tuple[int, tuple[str, ...]]:
+    """Batches of an epoch for each of some ranks that share those of a plan, and what is worth knowing of them."""
+    if num_batches == "cover":
+        n, note = _covering(plan)
+        return -(-n // ranks), (note,)
+    if num_batches is None and plan.n_batches < ranks:
+        raise ValueError(
+            f"{plan.n_cells} cells fill {several(plan.n_batches, 'batch')} of batch_size={plan.places}, fewer "
+            f"than world_size={ranks} ranks; use fewer ranks, batch_sampler.batch_size="
+            f"{max(plan.n_cells // ranks, 1)} or less, or set num_batches."
+        )
+    return num_batches or plan.n_batches // ranks, ()
+
+
+def _covering(plan: Plan) -> tuple[int, str]:
     """Batches that draw every cell at least once, and what that costs, in words."""
     if plan.timed or plan.cap:
         raise ValueError(
