@@ -199,7 +199,7 @@ def planted_picture(tables: dict[str, pd.DataFrame]) -> Figure:
                 axes.set_ylabel(score, fontsize=8)
             if score == PLANTED_SCORES[-1]:
                 axes.set_xlabel(dial)
-    grid[0, -1].legend(loc="best", fontsize=8)
+    _legend(figure, "strategy")
     figure.suptitle("Difference from random (filled triangles: told apart from 0)", fontsize=10)
     return figure
 
@@ -237,9 +237,15 @@ def arm_picture(tables: dict[str, pd.DataFrame]) -> Figure:
             axes.plot([], [], "s", color=colour, label=norm)
         axes.set_xticks(np.arange(len(strategies)), strategies, rotation=30 if max(map(len, strategies)) > 6 else 0)
         axes.set_title(score, fontsize=9)
-    figure.axes[-1].legend(fontsize=8)
+    _legend(figure, "normalisation")
     figure.suptitle("Difference from random batches with batch normalisation (filled: told apart from 0)", fontsize=9)
     return figure
+
+
+def _legend(figure: Figure, title: str) -> None:
+    """Name the colours below the panels, where the legend lies over no point."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, title=title, loc="outside lower center", ncols=len(labels), fontsize=8)
 
 
 def _points(axes: Any, x: np.ndarray, rows: pd.DataFrame, colour: str) -> None:
