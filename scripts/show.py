@@ -28,7 +28,8 @@ def main(config: DictConfig) -> None:
         return
     batch = StoredBatches(config.run, config.packages).batch(config.step, config.rank)
     print(batch.text(config.cells))
-    print(f"batch: {batch.write(Path(config.run) / 'batches')}", flush=True)
+    for path in batch.write(Path(config.run) / "batches"):
+        print(f"batch: {path}", flush=True)
 
 
 if __name__ == "__main__":

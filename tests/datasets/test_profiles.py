@@ -122,7 +122,10 @@ def test_pairs_cross_plates(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"columns": {"condition": "Metadata_Drug"}}, r"condition='Metadata_Drug': no such column.*Metadata_Compound"),
+        (
+            {"columns": {"condition": "Metadata_Drug"}},
+            r"^data.columns.condition='Metadata_Drug': no such column.*Metadata_Compound",
+        ),
         ({"columns": {"well": ["Metadata_Plate", "well"]}}, r"well='well': no such column"),
         ({"columns": {"time": "t"}}, r"'time', which means nothing"),
         ({"columns": {"features": ["Cells_Area", "Cells_Aera"]}}, r"'Cells_Aera': not in the table"),
@@ -148,7 +151,9 @@ def test_a_table_without_features_or_with_holes_is_refused(tmp_path: Path) -> No
     frame = profiles()
     frame.loc[3, "Cells_Area"] = np.nan
     frame.to_parquet(path)
-    with pytest.raises(ValueError, match=r"missing or infinite features: 'Cells_Area' in 1 of 96 rows"):
+    with pytest.raises(
+        ValueError, match=r"missing or infinite features: 'Cells_Area' in 1 of 96 rows \(rows 3, counted from 0\)"
+    ):
         Profiles(path).dataset()
 
 

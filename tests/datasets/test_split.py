@@ -74,6 +74,7 @@ def test_by_track_a_rare_condition_has_tracks_in_both_parts(seed: int) -> None:
 
 def test_by_experiment_the_named_or_a_share_of_them_are_held_out() -> None:
     assert present(split(dataset(), "experiment", held_out=[1, 3])[1], "experiment") == {1, 3}
+    assert present(split(dataset(), "experiment", held_out=3)[1], "experiment") == {3}
     assert present(split(dataset(), "experiment", held_out=[1, 3])[0], "experiment") == {2}
     drawn = [present(split(dataset(), "experiment", fraction=0.4, seed=seed)[1], "experiment") for seed in range(8)]
     assert {len(names) for names in drawn} == {1} and set().union(*drawn) == {1, 2, 3}

@@ -144,7 +144,9 @@ def test_rows_without_experiment_condition_or_time_are_counted(tmp_path: Path) -
 def test_missing_and_infinite_features_are_counted(tmp_path: Path) -> None:
     frame = table().astype({"area": float})
     frame.loc[:3, "area"], frame.loc[4, "speed"] = np.nan, np.inf
-    with pytest.raises(ValueError, match=r"'area' in 4, 'speed' in 1 of 46 rows\. Fill or drop"):
+    with pytest.raises(
+        ValueError, match=r"'area' in 4, 'speed' in 1 of 46 rows \(rows 0, 1, 2, 3, 4, counted from 0\)\. Fill or drop"
+    ):
         load(tmp_path, frame)
 
 
@@ -157,13 +159,16 @@ def test_a_row_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"experiment": "plate"}, "experiment='plate': no such column; the table has experiment, condition, time"),
+        (
+            {"experiment": "plate"},
+            "^data.columns.experiment='plate': no such column; the table has experiment, condition, time",
+        ),
         ({"features": ["area", "sped"]}, "feature 'sped': no such column"),
         ({"features": []}, "features is empty; .* Columns of numbers: area, speed, dye"),
         ({"features": ["area", "track"]}, "track: mapped"),
         ({"features": ["area", "area"]}, "area: there twice"),
         ({"features": ["area", "well"]}, "'well' has type .* not numbers"),
-        ({"track": None}, "columns.track is null"),
+        ({"track": None}, "data.columns.track is null"),
         ({"tracks": "track"}, "no entry tracks; it has experiment, condition, time, hours, track, lineage, features"),
         ({"time": "well"}, "'well' has type .* not numbers"),
     ],

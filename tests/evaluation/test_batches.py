@@ -54,9 +54,13 @@ def test_a_batch_is_shown_as_the_run_had_it(
     assert table["condition"].equals(table["partner_condition"].rename("condition"))
     shares = table["condition"].value_counts(normalize=True)
     assert all(np.isclose(held[f"condition/share/{name}"], share) for name, share in shares.items())
+    assert '(all count from 0; the progress bar of the training has "Epoch 2")' in text
     assert f"focal time: {held['window/focal_hours']:g} h" in text
+    assert text.endswith(f"batch: {run / 'batches' / 'step7-rank0.csv'}\n")
     within = (table["hours"] - held["window/focal_hours"]).abs() <= 2
     assert np.isclose(within.mean(), held["window/held"])
+    row = next(line for line in text.splitlines() if "within 2 h of the focal time" in line)
+    assert row.split()[-2:] == [str(within.sum()), f"{0.7 * len(table):.1f}"]
 
     loud = outstanding(run)
     losses = pd.read_csv(run / "metrics.csv").dropna(subset="train/loss").set_index("step")["train/loss"]
@@ -68,6 +72,9 @@ def test_a_batch_is_shown_as_the_run_had_it(
         StoredBatches(run).batch(15)
     with pytest.raises(ValueError, match="rank=1 does not exist: the run had 1 ranks"):
         StoredBatches(run).batch(0, 1)
+    for of_no_run in (StoredBatches, outstanding):
+        with pytest.raises(FileNotFoundError, match=r"nope holds no run: .*Give what train.py printed as `run:`"):
+            of_no_run(tmp_path / "nope")
 
     file = run / "composition.parquet"
     kept = pq.read_table(file)

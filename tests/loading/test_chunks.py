@@ -321,7 +321,10 @@ def test_labels_are_merged_by_role_or_column(tmp_path: Path, kind: str, key: str
         ({"dose": {1: 0}}, "merge_labels has 'dose', which is no column of labels. It may have experiment, condition"),
         ({"hours": {1.0: 2.0}}, "merge_labels has 'hours', which is no column of labels"),
         ({key: {"Gim": "Gem"}}, rf"merge_labels\.{key} renames 'Gim', which no row has.* The labels are 'Gem', 'GEM'"),
-        ({"condition": "Gem"}, "is no mapping; write {condition: {GEM: Gem"),
+        (
+            {"condition": "Gem"},
+            "must be a mapping of columns to mappings of old labels to new ones; write {condition: {GEM: Gem",
+        ),
     ):
         with pytest.raises(ValueError, match=said):
             load(merge, missing="label")

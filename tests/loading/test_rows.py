@@ -196,6 +196,14 @@ def test_a_table_in_another_order_is_refused() -> None:
         TrackWindows(cells, np.zeros((3, 1), np.float32), ["x"])
 
 
+def test_features_that_are_missing_are_refused_with_their_rows() -> None:
+    frame = pd.DataFrame({"track": ["a", "a", "b"], "hours": [0.0, 1.0, 0.0]})
+    cells = CellTable.from_frame(frame, experiment=None, condition=None, hours="hours", track="track")
+    values = np.array([[0.0], [np.nan], [np.inf]], np.float32)
+    with pytest.raises(ValueError, match=r"missing or infinite values in 2 rows \(rows 1, 2, counted from 0\)"):
+        TrackWindows(cells, values, ["x"])
+
+
 def passes(loader: BatchLoader, epochs: int, limit: int) -> list[dict[str, Any]]:
     """The first batches of some passes, each given up after `limit`."""
     out = []

@@ -17,6 +17,7 @@ from annotated_types import Gt, Lt
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
+from cellcohort.runtime.distributed import check_choices
 from cellcohort.runtime.kinds import in_words
 from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.signatures import declared
@@ -65,6 +66,7 @@ def test_every_default_of_a_preparation_is_of_the_kind_that_the_code_takes(sourc
         ["data=tracks", "data.frames=5", "data.columns.condition={column: dye, above: 10, labels: [alive, dead]}"],
         ["data=tracks", "data.start_hours={a: 1, b: 2.5}", "data.merge_labels={condition: {1: one}}"],
         ["split.held_out=[1,2]", "split.by=experiment"],
+        ["split.held_out=e1", "split.by=experiment"],
         [AXES, "sampler.condition.column=[condition,cell_type]", "sampler.experiment_aware.weights={a: 1}"],
         [AXES, "sampler.condition.ratio={a: 1, b: 2.5}", "sampler.temporal.window_hours=2"],
         [AXES, "sampler.experiment_aware.weights=uniform", "batch_sampler.num_batches=7"],
@@ -96,7 +98,15 @@ def test_values_of_the_right_kind_are_taken(overrides: list[str]) -> None:
         ),
         (
             [AXES, "sampler.temporal.window_hours=[1]"],
-            r"sampler\.temporal\.window_hours must be a number, got \[1\]\.$",
+            r"^sampler\.temporal\.window_hours must be a number >= 0, got \[1\]\.$",
+        ),
+        (
+            [AXES, "sampler.experiment_aware.leaky=ten"],
+            r"^sampler\.experiment_aware\.leaky must be a number >= 0 and < 1, got 'ten'\.$",
+        ),
+        (
+            [AXES, "sampler.temporal.global_fraction=2"],
+            r"^sampler\.temporal\.global_fraction must be a number >= 0 and <= 1, got 2\.$",
         ),
         (
             [AXES, "sampler.condition.column={a: b}"],
@@ -117,7 +127,8 @@ def test_a_value_of_the_wrong_kind_is_refused_in_one_sentence(overrides: list[st
             "batch_sampler.num_batches=0",
             r"num_batches must be an integer > 0, 'cover' or null, got 0\.$",
         ),
-        ("seed=-1", "seed must be an integer >= 0, got -1"),
+        ("seed=-1", "^seed must be an integer >= 0, got -1"),
+        ("split.seed=-1", r"^split\.seed must be an integer >= 0, got -1"),
         ("split.fraction=1.0", "split.fraction must be a number > 0 and < 1, got 1.0"),
         ("module.learning_rate=0", "module.learning_rate must be a number > 0, got 0"),
         ("model.hidden=0", "model.hidden must be an integer > 0, got 0"),
@@ -134,6 +145,17 @@ def test_a_value_of_the_wrong_kind_is_refused_in_one_sentence(overrides: list[st
 def test_a_value_out_of_range_is_refused_and_those_of_lightning_are_too(override: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         check_kinds(compose("data=demo", override))
+
+
+def test_an_accelerator_or_a_strategy_that_lightning_does_not_know_is_refused() -> None:
+    for typed in ("accelerator=cuda", "accelerator=mps", "strategy=ddp_spawn", "strategy=fsdp"):
+        check_choices(compose("data=demo", f"trainer.{typed}").trainer)
+    with pytest.raises(
+        ValueError, match=r"accelerator='gpuu' is not a choice\. Did you mean 'gpu'\? Use one of auto, cpu"
+    ):
+        check_choices(compose("data=demo", "trainer.accelerator=gpuu").trainer)
+    with pytest.raises(ValueError, match=r"trainer\.strategy='ddpp' is not a choice\. .* ddp, "):
+        check_choices(compose("data=demo", "trainer.strategy=ddpp").trainer)
 
 
 def targets(node: Any) -> Iterator[str]:
@@ -181,12 +203,12 @@ def test_what_is_typed_is_refused_before_slow_libraries_are_imported(tmp_path: P
         "batch_sampler.batch_size=0": "batch_sampler.batch_size must be an integer > 0, got 0",
         "trainer.max_epochs=x": "trainer.max_epochs must be an integer",
         "trainer.max_epochs=0": "no batch to train on: trainer.max_epochs=0",
-        "sampler=temporal sampler.temporal.window_hours=-1": "window_hours must be a finite number",
+        "sampler=temporal sampler.temporal.window_hours=-1": "window_hours must be a number >= 0, got -1",
         "sampler=temperal": "Did you mean sampler=temporal?",
         "data=tracks data.path=cells.parqet": "data.path=cells.parqet is not there (seen from",
         "data=timelapse data.index=cells.parqet": "data.index=cells.parqet is not there (seen from",
         "data=tracks data.path=cells.parquet data.columns.experiment=palte data.columns.features=[time]": (
-            "experiment='palte', condition='condition': no such column"
+            "data.columns.experiment='palte', data.columns.condition='condition': no such column"
         ),
     }
     done = subprocess.run(

@@ -73,6 +73,11 @@ def test_axes_that_do_not_fit_the_table(axis: object, message: str) -> None:
         BatchSampler(CELLS, {"x": axis}, 10)  # type: ignore[dict-item]
 
 
+def test_axes_in_a_list_are_refused_with_the_way_to_write_them() -> None:
+    with pytest.raises(ValueError, match=r"axes=\[ExperimentAware\(.* must map names to axes, such as \{'experiment':"):
+        BatchSampler(CELLS, [ExperimentAware()], 10)  # type: ignore[arg-type]
+
+
 def test_conditions_that_are_not_named_share_the_rest_equally() -> None:
     frame = pd.DataFrame({"condition": ["DMSO"] * 500 + [f"compound{i % 7}" for i in range(700)]})
     cells = CellTable.from_frame(frame, experiment=None, hours=None)

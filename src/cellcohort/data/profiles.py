@@ -150,7 +150,9 @@ class Profiles:
         table = read_table(self.path, mapped, None, text, [*hours, *given])
         names = _features(table, mapped, given)
         labels = table.drop(columns=names)
-        if lacking := [f"{role}={name!r}" for role in roles for name in names_of([roles[role]]) if name not in labels]:
+        if lacking := [
+            f"data.columns.{role}={name!r}" for role in roles for name in names_of([roles[role]]) if name not in labels
+        ]:
             raise ValueError(
                 f"{', '.join(lacking)}: no such column; the labels of the table are {listed(labels) or 'none'}. "
                 f"{_hint(roles, labels)}Name these in data.columns, or say null there."

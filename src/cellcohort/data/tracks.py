@@ -307,12 +307,13 @@ def feature_values(
     Raises
     ------
     ValueError
-        A feature is not numbers, or has missing or infinite values; `log1p` of what is no feature, or of -1 or less.
+        A feature is not numbers, or has missing or infinite values, whose rows are named; `log1p` of what is no
+        feature, or of -1 or less.
     """
     if unknown := [name for name in log1p if name not in features]:
         raise ValueError(f"log1p of {', '.join(unknown)}, not a feature; the features are {', '.join(features)}.")
     values = np.empty((len(table), len(features)), np.float32)
-    holes = {}
+    holes, rows = {}, np.zeros(len(table), bool)
     for i, name in enumerate(features):
         column = numeric_values(table[name], repr(name))
         if name in log1p:
@@ -321,12 +322,13 @@ def feature_values(
             column = np.log1p(column)
         with np.errstate(over="ignore"):
             values[:, i] = column
-        if n := int((~np.isfinite(values[:, i])).sum()):
-            holes[name] = n
+        if (bad := ~np.isfinite(values[:, i])).any():
+            holes[name], rows = int(bad.sum()), rows | bad
     if holes:
         counts = listed(f"{name!r} in {n}{said_words(words.get(name, {}))}" for name, n in holes.items())
         raise ValueError(
-            f"missing or infinite features: {counts} of {len(table)} rows. Fill or drop these rows, or take "
+            f"missing or infinite features: {counts} of {len(table)} rows "
+            f"(rows {listed(sorted(table.index[rows]), 10)}, counted from 0). Fill or drop these rows, or take "
             "the column out of data.columns.features."
         )
     return values

@@ -29,7 +29,7 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     dataset: Tracks,
     by: Name = "track",
     fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2,
-    held_out: Sequence[Any] | None = None,
+    held_out: str | int | Sequence[Any] | None = None,
     seed: NonNegativeInt = 0,
     fold: int | None = None,
     folds: int | None = None,
@@ -58,7 +58,7 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     fraction : float
         Share of the cells (by track, in each condition of each experiment) or of the groups of `by` for
         validation, above 0 and below 1, as near as whole tracks or groups come to it.
-    held_out : sequence of labels, optional
+    held_out : label or sequence of labels, optional
         The groups of `by` for validation, instead of a `fraction` of them; not by track.
     seed : int
         Decides what is held out.
@@ -104,7 +104,7 @@ def _divided(
     dataset: TrackWindows | LabelledCells,
     by: Name,
     fraction: float,
-    held_out: Sequence[Any] | None,
+    held_out: str | int | Sequence[Any] | None,
     seed: int,
     folds: tuple[int | None, int | None],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -238,7 +238,7 @@ def _conditions(cells: CellTable) -> np.ndarray:
     return _strata(cells, ["condition"]) if cells.has("condition") else _strata(cells)
 
 
-def _named(cells: CellTable, by: Name, held_out: Sequence[Any]) -> np.ndarray:
+def _named(cells: CellTable, by: Name, held_out: str | int | Sequence[Any]) -> np.ndarray:
     column = cells.column(by)
     labels = [held_out] if isinstance(held_out, str | int) else list(held_out)
     wanted = [tuple(label) if isinstance(label, list) else label for label in labels]
@@ -258,7 +258,7 @@ def _by_experiment(cells: CellTable, fraction: float, seed: int) -> np.ndarray:
     return np.isin(column.codes, [column.labels.index(label) for label in chosen])
 
 
-def _check_folds(by: Name, held_out: Sequence[Any] | None, fold: int | None, folds: int | None) -> None:
+def _check_folds(by: Name, held_out: str | int | Sequence[Any] | None, fold: int | None, folds: int | None) -> None:
     if fold is None:
         if folds is not None:
             raise ValueError(f"folds={folds} needs fold, which of them to hold out: 0 to {folds - 1}.")

@@ -43,8 +43,9 @@ def outstanding(directory: str | os.PathLike[str]) -> str:
     Raises
     ------
     FileNotFoundError
-        The run has no composition.
+        The directory holds no run, or the run has no composition.
     """
+    read_config(directory)  # tells a directory that holds no run
     held = read_composition(directory)
     of_ranks = held[held["rank"] != GLOBAL].dropna(subset="group").groupby("global_step")["group"].unique()
     held = held[held["rank"] == GLOBAL].set_index("global_step")
@@ -70,7 +71,8 @@ def outstanding(directory: str | os.PathLike[str]) -> str:
         ]
         title = "Steps with the largest loss of those recorded" if name == "loss" else "Steps with the worst shortfall"
         lines += [title, *grid([["step", "epoch", "batch", "primary", name], *rows]), ""]
-    return "\n".join([*lines, f"Show one of them: python scripts/show.py run={directory} step=<step>"])
+    how = f"Show one of them: python scripts/show.py run={directory} step=<step>"
+    return "\n".join([*lines, f"{how} (steps, epochs and batches count from 0)"])
 
 
 class StoredBatches:
@@ -91,6 +93,7 @@ class StoredBatches:
 
     def __init__(self, directory: str | os.PathLike[str], packages: Sequence[str] = ()) -> None:
         self.directory, self.packages = Path(directory), packages
+        read_config(directory)  # tells a directory that holds no run
         self.about = read_about(directory)
         self.held = read_composition(directory)
         config, self.samples, _ = load_data(directory, packages)
@@ -218,7 +221,8 @@ class StoredBatch:
         loss = f"{self.loss:.4g}" if np.isfinite(self.loss) else without
         lines = [
             f"step {self.global_step:,}: epoch {epoch}, batch {step} of {len(self.sampler):,}, "
-            f"rank {self.sampler.rank} of {self.sampler.world_size}",
+            f"rank {self.sampler.rank} of {self.sampler.world_size} "
+            f'(all count from 0; the progress bar of the training has "Epoch {epoch + 1}")',
             f"loss: {loss}",
         ]
         if pd.notna(self.held["group"]):
@@ -234,29 +238,35 @@ class StoredBatch:
         return "\n".join(lines)
 
     def _shares(self) -> list[str]:
-        """Cells that each label had, beside those that were asked, and the other numbers of the row."""
+        """Cells that each label and the time window had, beside those that were asked, and what could not be met."""
+        hours = self.sampler.asked(*self.place).window_hours
+        named = [
+            (f"{column} {label}", key, f"{column}/asked/{label}")
+            for key in self.held
+            for column, _, label in [key.partition("/share/")]
+            if label
+        ]
+        named.append(("not of the primary label", "leak/held", "leak/asked"))
+        named.append((f"within {hours:g} h of the focal time", "window/held", "window/asked"))
         rows = []
         size = len(self.positions)
-        for key, share in self.held.items():
-            column, _, label = str(key).partition("/share/")
-            asked = self.held.get(f"{column}/asked/{label}", np.nan)
-            if label and (share > 0 or asked > 0):
-                rows.append(
-                    [f"{column} {label}", f"{share * size:.0f}", f"{asked * size:.1f}" if asked == asked else ""]
-                )
+        for name, *keys in named:
+            share, asked = (self.held.get(key, np.nan) for key in keys)
+            if share > 0 or asked > 0:
+                rows.append([name, f"{share * size:.0f}", f"{asked * size:.1f}" if asked == asked else ""])
         short = [
             f"{key} {self.held[key]:.4g}" for key in self.held if str(key).endswith("shortfall") and self.held[key] > 0
         ]
         said = f"shortfall: {listed(short)}" if short else "shortfall: none"
         return [*(grid([["", "cells", "asked"], *rows]) if rows else []), said]
 
-    def write(self, directory: Path) -> Path:
+    def write(self, directory: Path) -> list[Path]:
         """Write the table of cells, and for images a contact sheet.
 
         Returns
         -------
-        pathlib.Path
-            The table.
+        list of pathlib.Path
+            The table, and the contact sheet where there is one.
         """
         directory.mkdir(exist_ok=True)
         name = f"step{self.global_step}-rank{self.sampler.rank}"
@@ -266,10 +276,10 @@ class StoredBatch:
         if len(self.samples.shape) == 4:
             from cellcohort.preview.contact_sheet import sheet  # here, since tables need no pictures
 
-            sheet(self.samples, self.sampler, [self.place[1]], self.seed, self.place[0]).savefig(
-                directory / f"{name}.png"
-            )
-        return path
+            picture = directory / f"{name}.png"
+            sheet(self.samples, self.sampler, [self.place[1]], self.seed, self.place[0]).savefig(picture)
+            return [path, picture]
+        return [path]
 
 
 def _check_shares(cells: CellTable, positions: np.ndarray, held: Mapping[str, Any], directory: Path) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from cellcohort.messages import listed, meant
+
 _agreements = itertools.count()
 
 
@@ -189,6 +191,34 @@ def check_length(trainer: Any) -> None:
                 f"no batch to train on: trainer.{name}=0; it must be above 0"
                 f"{', or -1 for no limit' if name != 'limit_train_batches' else ''}."
             )
+
+
+def check_choices(trainer: Any) -> None:
+    """Refuse an accelerator or a strategy that Lightning does not know.
+
+    Parameters
+    ----------
+    trainer : DictConfig
+        Options of the trainer.
+
+    Raises
+    ------
+    ValueError
+        The option, its value, and the choices.
+    """
+    usual = {"accelerator": ("auto", "cpu", "gpu", "cuda"), "strategy": ("auto", "ddp")}
+    asked = {name: trainer.get(name) for name in usual}
+    if not (rare := [name for name, value in asked.items() if isinstance(value, str) and value not in usual[name]]):
+        return
+    from lightning.pytorch.accelerators import AcceleratorRegistry  # here, since it takes seconds
+    from lightning.pytorch.strategies import StrategyRegistry
+
+    accelerators, strategies = AcceleratorRegistry.available_accelerators(), StrategyRegistry.available_strategies()
+    for name in rare:
+        known = sorted({"auto", *(("gpu", *accelerators) if name == "accelerator" else strategies)})
+        if asked[name].lower() not in known:
+            hint = meant([asked[name]], known)
+            raise ValueError(f"trainer.{name}={asked[name]!r} is not a choice. {hint}Use one of {listed(known)}.")
 
 
 def check_place(trainer: Any, loader: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,6 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.runtime.kinds import fits, in_words
 from cellcohort.runtime.signatures import declared
+
+_OTHER = re.compile(r"\$\{(?P<name>\w+(\.\w+)*)\}")  # an option whose value is that of another
 
 
 def check_kinds(config: DictConfig) -> None:
@@ -39,7 +42,7 @@ def check_kinds(config: DictConfig) -> None:
         for path, value, annotation in _annotated(node, key):
             if not fits(value, annotation):
                 shown = "null" if value is None else repr(value)
-                raise ValueError(f"{path} must be {in_words(annotation)}, got {shown}.")
+                raise ValueError(f"{_typed(config, path)} must be {in_words(annotation)}, got {shown}.")
 
 
 def check_input(data: DictConfig) -> None:
@@ -71,6 +74,16 @@ def check_input(data: DictConfig) -> None:
     source = instantiate(data)
     if hasattr(source, "check_columns"):
         source.check_columns()
+
+
+def _typed(config: DictConfig, path: str) -> str:
+    """Return the option that a value is typed as: that of ``batch_sampler.seed=${seed}`` is ``seed``."""
+    node, keys = OmegaConf.to_container(config, resolve=False), path.split(".")
+    for n, key in enumerate(keys, 1):
+        node = node[int(key)] if isinstance(node, list) else node.get(key) if isinstance(node, dict) else None
+        if isinstance(node, str) and (other := _OTHER.fullmatch(node)):
+            return _typed(config, ".".join([other["name"], *keys[n:]]))
+    return path
 
 
 def _not_taken(node: Any, path: str) -> str:

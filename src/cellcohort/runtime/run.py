@@ -24,7 +24,7 @@ from cellcohort.extras import LIBRARIES, require
 from cellcohort.files import fingerprint, full_disk_named, whole
 from cellcohort.runtime import signals
 from cellcohort.runtime.compilation import told
-from cellcohort.runtime.distributed import Launch, check_length
+from cellcohort.runtime.distributed import Launch, check_choices, check_length
 from cellcohort.runtime.options import check_input, check_kinds
 from cellcohort.runtime.restart import how_to_go_on
 from cellcohort.runtime.trackers import finish_trackers, wandb_mode
@@ -172,6 +172,7 @@ class Run:
         check_kinds(config)
         if "trainer" in config:
             check_length(config.trainer)
+            check_choices(config.trainer)
         instantiate(config.get("sampler") or {})
         if "data" in config:
             check_input(config.data)

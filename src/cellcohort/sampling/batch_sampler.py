@@ -100,6 +100,8 @@ class BatchSampler(Passes, Description):
     ) -> None:
         if scope not in ("rank", "global"):
             raise ValueError(f"scope={scope!r} is not a choice; use 'rank' or 'global'.")
+        if not isinstance(axes, Mapping | None):
+            raise ValueError(f"axes={axes!r} must map names to axes, such as {{'experiment': ExperimentAware()}}.")
         self.schedule = Schedule(schedule, axes or {}) if schedule else None
         self.cells, self.scope, self.index_cache = cells, scope, index_cache
         self.axes = dict(axes or {}) if self.schedule is None else self.schedule.axes(0)

@@ -62,14 +62,18 @@ def test_timestamps_count_from_the_first_one_of_each_experiment(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"hours": "real"}, {"interval_minutes": 30}, "interval_minutes=30 is of frames, but columns.hours='real'"),
+        (
+            {"hours": "real"},
+            {"interval_minutes": 30},
+            "interval_minutes=30 is of frames, but data.columns.hours='real'",
+        ),
         ({}, {"interval_minutes": 30, "time_unit": "days"}, "time_unit='days' is of real times; name their column"),
         ({"hours": "real"}, {"time_unit": "weeks"}, "time_unit='weeks' is not a choice; use one of hours, minutes"),
         ({"hours": "real"}, {"time_unit": "timestamps"}, "'real' holds numbers, no timestamps"),
         ({"hours": "day"}, {"time_unit": "timestamps"}, "'day' holds no timestamps such as 2024-05-31 14:30"),
         ({"hours": "day"}, {}, "'day' has type .* not numbers"),
         ({"hours": ["real", "t"]}, {}, r"columns\.hours=\['real', 't'\] must be the name of one column"),
-        ({"time": None}, {}, r"columns\.time and columns\.hours are null; name one of the two"),
+        ({"time": None}, {}, r"columns\.time and data\.columns\.hours are null; name one of the two"),
     ],
 )
 def test_times_that_cannot_be_are_refused(tmp_path: Path, columns: Any, options: Any, message: str) -> None:

@@ -25,7 +25,7 @@ from cellcohort.datasets.positives import (
     rising_clock,
 )
 from cellcohort.datasets.protocol import Paired
-from cellcohort.messages import whole_number
+from cellcohort.messages import listed, several, whole_number
 
 
 class TrackWindows(Paired, Dataset[dict[str, Any]]):
@@ -110,8 +110,11 @@ class TrackWindows(Paired, Dataset[dict[str, Any]]):
                 f"features have shape {features.shape}; {len(cells)} cells and {len(names)} names need "
                 f"({len(cells)}, {len(names)}), with at least one feature."
             )
-        if not np.isfinite(features).all():
-            raise ValueError("features have missing or infinite values; fill or drop these rows.")
+        if (bad := ~np.isfinite(features).all(axis=1)).any():
+            raise ValueError(
+                f"features have missing or infinite values in {several(int(bad.sum()), 'row')} "
+                f"(rows {listed(np.flatnonzero(bad), 10)}, counted from 0); fill or drop these rows."
+            )
         if frames == 1 and positive == "view":  # whatever is before or after a row plays no part
             first = np.arange(len(cells))
             clock = Clock.of(first, np.zeros(len(cells)), tau_hours)

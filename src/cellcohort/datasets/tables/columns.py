@@ -61,17 +61,17 @@ class Roles:
         """
         mapped = {**COLUMNS, **columns}
         if unknown := [key for key in columns if key not in COLUMNS]:
-            raise ValueError(f"columns has no entry {', '.join(unknown)}; it has {', '.join(COLUMNS)}.")
+            raise ValueError(f"data.columns has no entry {', '.join(unknown)}; it has {', '.join(COLUMNS)}.")
         threshold = mapped["condition"] if isinstance(mapped["condition"], Mapping) else None
         if threshold is not None:
             mapped["condition"] = _threshold_column(threshold)
         features = names_of([mapped.pop("features")])
         for key, name in mapped.items():
             if not isinstance(name, str | Mapping) and name is not None and not len(name):
-                raise ValueError(f"columns.{key}={name!r} names no column; use null where there is none.")
+                raise ValueError(f"data.columns.{key}={name!r} names no column; use null where there is none.")
         for key in ("time", "hours"):
             if not (mapped[key] is None or isinstance(mapped[key], str)):
-                raise ValueError(f"columns.{key}={mapped[key]!r} must be the name of one column.")
+                raise ValueError(f"data.columns.{key}={mapped[key]!r} must be the name of one column.")
         if mapped["hours"] is not None:
             del mapped["time"]
         named: dict[str, Name] = {
@@ -115,15 +115,17 @@ class Roles:
         features = self.features
         there = listed(table.columns)
         if "track" not in self.named:
-            raise ValueError(f"columns.track is null; name the column that holds it: the table has {there}.")
+            raise ValueError(f"data.columns.track is null; name the column that holds it: the table has {there}.")
         if not {"time", "hours"} & set(self.named):
-            raise ValueError(f"columns.time and columns.hours are null; name one of the two: the table has {there}.")
-        wanted = {f"{key}={name!r}": name for key in self.named for name in self.columns(key)}
+            raise ValueError(
+                f"data.columns.time and data.columns.hours are null; name one of the two: the table has {there}."
+            )
+        wanted = {f"data.columns.{key}={name!r}": name for key in self.named for name in self.columns(key)}
         wanted |= {f"feature {f!r}": f for f in features}
         if lacking := {what: name for what, name in wanted.items() if name not in table.columns}:
             hint = meant(lacking.values(), list(map(str, table.columns)))
             raise ValueError(
-                f"{', '.join(lacking)}: no such column; the table has {there}. {hint}Name these in data.columns."
+                f"{', '.join(lacking)}: no such column; the table has {there}. {hint}Name those that hold it."
             )
         if twice := sorted(
             {str(n) for n in wanted.values() if list(table.columns).count(n) > 1 or features.count(n) > 1}
@@ -258,11 +260,11 @@ def set_aside(
 def _threshold_column(threshold: Mapping[str, Any]) -> str:
     if set(threshold) != {"column", "above", "labels"}:
         keys = ", ".join(map(str, threshold))
-        raise ValueError(f"columns.condition has {keys}; a threshold has column, above and labels.")
+        raise ValueError(f"data.columns.condition has {keys}; a threshold has column, above and labels.")
     if len(set(threshold["labels"])) != 2 or not isfinite(threshold["above"]):
         raise ValueError(
-            f"columns.condition has above={threshold['above']}, labels={list(threshold['labels'])}; give a number, "
-            "and two labels: the one at or below it, and the one above."
+            f"data.columns.condition has above={threshold['above']}, labels={list(threshold['labels'])}; give a "
+            "number, and two labels: the one at or below it, and the one above."
         )
     return threshold["column"]
 
@@ -289,5 +291,5 @@ def _check_rows(frame: pd.DataFrame, named: Mapping[str, Name]) -> None:
         if len(split):
             raise ValueError(
                 f"tracks with more than one {named['lineage']!r}, such as {frame['track'].iloc[split[0]]}; "
-                "give each track one, or set columns.lineage=null."
+                "give each track one, or set data.columns.lineage=null."
             )

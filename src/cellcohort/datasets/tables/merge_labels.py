@@ -41,7 +41,10 @@ def merged(
     if merge_labels is None:
         return table
     if not all(isinstance(level, Mapping) for level in (merge_labels, *getattr(merge_labels, "values", list)())):
-        raise ValueError(f"merge_labels={merge_labels!r} is no mapping; write {{condition: {{GEM: Gem, gem: Gem}}}}.")
+        raise ValueError(
+            f"merge_labels={merge_labels!r} must be a mapping of columns to mappings of old labels to new ones; write "
+            "{condition: {GEM: Gem, gem: Gem}}."
+        )
     columns = {role: name for role, name in roles.items() if isinstance(name, str) and name not in numbers}
     for key, new_names in merge_labels.items():
         name = columns.get(key, key)

@@ -66,8 +66,8 @@ class Times(NamedTuple):
         if real is not None:
             if self.interval_minutes is not None:
                 raise ValueError(
-                    f"interval_minutes={self.interval_minutes} is of frames, but columns.hours={real!r} names real "
-                    "times; leave out one of the two."
+                    f"interval_minutes={self.interval_minutes} is of frames, but data.columns.hours={real!r} "
+                    "names real times; leave out one of the two."
                 )
             return start + (
                 self._since(table[real], experiment) if self.unit == "timestamps" else self._real(table, real)
@@ -85,7 +85,7 @@ class Times(NamedTuple):
         if not isinstance(self.start_hours, Mapping):
             return float(self.start_hours)
         if experiment is None:
-            raise ValueError("start_hours by experiment, but columns.experiment is null; give one number.")
+            raise ValueError("start_hours by experiment, but data.columns.experiment is null; give one number.")
         labels = experiment.astype(object).where(experiment.notna(), MISSING_LABEL)
         present = labels.unique().tolist()
         found, unknown = by_label(self.start_hours, present)
@@ -98,21 +98,21 @@ class Times(NamedTuple):
 
     def _real(self, table: pd.DataFrame, name: str) -> np.ndarray:
         if pd.api.types.is_datetime64_any_dtype(table[name]):
-            raise ValueError(f"columns.hours={name!r} holds timestamps; say time_unit=timestamps.")
+            raise ValueError(f"data.columns.hours={name!r} holds timestamps; say time_unit=timestamps.")
         if pd.api.types.is_timedelta64_dtype(table[name]):
-            raise ValueError(f"columns.hours={name!r} holds time differences; convert them to numbers of hours.")
+            raise ValueError(f"data.columns.hours={name!r} holds time differences; convert them to numbers of hours.")
         return numeric_values(table[name], repr(name)) * _HOURS[self.unit]
 
     def _since(self, values: pd.Series, experiment: pd.Series | None) -> np.ndarray:
         """Hours since the first timestamp of the experiment."""
         if pd.api.types.is_numeric_dtype(values):
             raise ValueError(
-                f"columns.hours={values.name!r} holds numbers, no timestamps; say time_unit=hours or another."
+                f"data.columns.hours={values.name!r} holds numbers, no timestamps; say time_unit=hours or another."
             )
         times = pd.to_datetime(values, format="ISO8601", utc=True, errors="coerce")
         if (bad := (times.isna() & values.notna()).to_numpy()).any():
             raise ValueError(
-                f"columns.hours={values.name!r} holds no timestamps such as 2024-05-31 14:30 in "
+                f"data.columns.hours={values.name!r} holds no timestamps such as 2024-05-31 14:30 in "
                 f"{several(int(bad.sum()), 'row')} of {len(values):,}, such as {values[bad].iloc[0]!r}. Write them so, "
                 "or drop these rows; times that count from a start are numbers of hours, see data.time_unit."
             )
@@ -121,7 +121,7 @@ class Times(NamedTuple):
             zoned = texts.str.contains(_ZONE)
             if zoned.any() and not zoned.all():
                 raise ValueError(
-                    f"columns.hours={values.name!r} holds timestamps with a time zone in {int(zoned.sum())} of "
+                    f"data.columns.hours={values.name!r} holds timestamps with a time zone in {int(zoned.sum())} of "
                     f"{len(texts):,} rows and without in others, such as {texts[zoned].iloc[0]!r} and "
                     f"{texts[~zoned].iloc[0]!r}: how far these are apart is not known. Give all a zone, or none."
                 )

@@ -12,7 +12,7 @@ from cellcohort.sampling.axes.base import ShareAxis, weights_by_label
 
 
 class ConditionBalanced(ShareAxis):
-    """Give every condition its share of the batch, so that a rare one does not starve.
+    """Give every condition its share of the batch, so that a rare one is in every batch.
 
     Parameters
     ----------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Literal, override
+from typing import TYPE_CHECKING, Annotated, Literal, override
 
 import numpy as np
 
 from cellcohort.cells import CellTable, Column
 from cellcohort.messages import whole_number
 from cellcohort.sampling.axes.base import GroupAxis, check_fraction, weights_by_label
+
+if TYPE_CHECKING:
+    from pydantic import Field, PositiveInt
 
 
 class ExperimentAware(GroupAxis):
@@ -42,11 +45,11 @@ class ExperimentAware(GroupAxis):
 
     def __init__(
         self,
-        leaky: float = 0.0,
+        leaky: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         weights: Literal["uniform"] | Mapping[Hashable, float] | None = None,
         column: str | Sequence[str] = "experiment",
-        temper: float = 1.0,
-        experiments: int = 1,
+        temper: Annotated[float, Field(ge=0, le=1)] = 1.0,
+        experiments: PositiveInt = 1,
     ) -> None:
         self.leaky = check_fraction("leaky", leaky, one_allowed=False)
         if not (weights is None or weights == "uniform" or isinstance(weights, Mapping)):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, override
+from typing import TYPE_CHECKING, Annotated, Any, override
 
 import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
 from cellcohort.sampling.axes.base import WindowAxis, check_fraction
+
+if TYPE_CHECKING:
+    from pydantic import Field, NonNegativeFloat
 
 
 class TemporallyEnriched(WindowAxis):
@@ -32,7 +35,12 @@ class TemporallyEnriched(WindowAxis):
         An option is out of range, or (by the sampler) the table has no such numbers.
     """
 
-    def __init__(self, window_hours: float = 2.0, global_fraction: float = 0.3, column: str = "hours") -> None:
+    def __init__(
+        self,
+        window_hours: NonNegativeFloat = 2.0,
+        global_fraction: Annotated[float, Field(ge=0, le=1)] = 0.3,
+        column: str = "hours",
+    ) -> None:
         numeric: Any = window_hours
         if isinstance(numeric, bool) or not isinstance(numeric, (int, float, np.number)):
             raise ValueError(f"window_hours must be a number of hours, got {window_hours!r}.")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import override
+from typing import TYPE_CHECKING, override
 
 from cellcohort.cells import CellTable
 from cellcohort.messages import whole_number
 from cellcohort.sampling.axes.base import CapAxis
+
+if TYPE_CHECKING:
+    from pydantic import PositiveInt
 
 
 class TrackCapped(CapAxis):
@@ -35,7 +38,7 @@ class TrackCapped(CapAxis):
     an epoch than the others.
     """
 
-    def __init__(self, max_cells: int = 1, column: str | Sequence[str] = "track") -> None:
+    def __init__(self, max_cells: PositiveInt = 1, column: str | Sequence[str] = "track") -> None:
         self.max_cells, self.column = whole_number("max_cells", max_cells, 1), column
 
     @property
