@@ -390,6 +390,29 @@ def test_only_errors_of_the_user_are_told_without_a_traceback(
         assert f"traceback: {kept}" in errors
 
 
+def test_output_that_nobody_reads_any_more_ends_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["preview.py"])
+
+    def main() -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):  # of another pipe than the output
+        run_command(main, CONF)
+    before, (read, write) = os.dup(1), os.pipe()
+    os.close(read)
+    os.dup2(write, 1)
+    try:
+        with pytest.raises(SystemExit):
+            run_command(main, CONF)
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
+        os.close(write)
+    assert "stopped: nothing reads the output any more" in capfd.readouterr().err
+
+
 def test_a_full_disk_is_told_in_one_sentence_whatever_it_led_to() -> None:
     def of(error: OSError) -> str | None:
         try:

@@ -65,7 +65,7 @@ class MLP(nn.Sequential):
 
         Parameters
         ----------
-        inputs : torch.Tensor of float, shape (batch, *shape)
+        inputs : torch.Tensor of float, shape (batch, ...)
             Standardised inputs.
 
         Returns

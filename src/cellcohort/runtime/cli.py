@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import select
 import shlex
 import sys
 import time
@@ -71,10 +72,15 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             _tell_stopped(stopped, launch)
             raise
         except BrokenPipeError:
-            if not {"--help", "-h", "--cfg", "-c"} & set(sys.argv):
+            if not _nobody_reads():
                 raise
-            # who reads has seen enough, as in `train.py --help | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is still in the buffer
+            if not {"--help", "-h", "--cfg", "-c"} & set(sys.argv):
+                print(
+                    "stopped: nothing reads the output any more, as after `| head`. Write it to a file instead.",
+                    file=sys.stderr,
+                )
+                sys.exit(1)
         except Exception as error:
             if lost := getattr(error, "lost_ranks", ""):  # this rank failed, or was stopped, since another one did
                 tell_torchrun(lost)
@@ -94,6 +100,13 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             else:
                 print(said, *_notes(error), sep="\n", file=sys.stderr)
             sys.exit(1)
+
+
+def _nobody_reads() -> bool:
+    """Whether the standard output is a pipe whose reader has closed it, as `head` does when it has seen enough."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _tell_stopped(stopped: signals.Stopped, launch: Launch) -> None:
