@@ -223,22 +223,26 @@ def other_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return arm_tables(values[arms], JUMP_SCORES, "fold")
 
 
-def arm_picture(tables: dict[str, pd.DataFrame]) -> Figure:
-    """One panel per score: the difference from random with batch normalisation of each strategy, by normalisation."""
+def arm_picture(tables: dict[str, pd.DataFrame], norm: str = "batch") -> Figure:
+    """One panel per score: the difference from random batches of each strategy, by normalisation."""
     table = tables["differences"]
     scores, norms, strategies = (list(dict.fromkeys(table[name])) for name in ("score", "norm", "strategy"))
+    strategies.sort(key=lambda name: (len(name), "RECTP".find(name)))
     figure = Figure(figsize=(3.4 * len(scores), 3.2), layout="constrained")
     for axes, score in zip(figure.subplots(1, len(scores), squeeze=False)[0], scores, strict=True):
         axes.axhline(0, color="#999999", linewidth=0.8, zorder=0)
-        for number, (norm, colour) in enumerate(zip(norms, COLOURS, strict=False)):
-            rows = table[(table["score"] == score) & (table["norm"] == norm)].set_index("strategy")
+        for number, (own, colour) in enumerate(zip(norms, COLOURS, strict=False)):
+            rows = table[(table["score"] == score) & (table["norm"] == own)].set_index("strategy")
             x = np.array([strategies.index(name) for name in rows.index]) + 0.2 * (number - (len(norms) - 1) / 2)
             _points(axes, x, rows, colour)
-            axes.plot([], [], "s", color=colour, label=norm)
+            axes.plot([], [], "s", color=colour, label=own)
         axes.set_xticks(np.arange(len(strategies)), strategies, rotation=30 if max(map(len, strategies)) > 6 else 0)
         axes.set_title(score, fontsize=9)
-    _legend(figure, "normalisation")
-    figure.suptitle("Difference from random batches with batch normalisation (filled: told apart from 0)", fontsize=9)
+    known = "random batches"
+    if len(norms) > 1:
+        _legend(figure, "normalisation")
+        known += f" with {norm} normalisation"
+    figure.suptitle(f"Difference from {known} (filled: told apart from 0)", fontsize=9)
     return figure
 
 
