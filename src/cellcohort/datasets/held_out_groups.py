@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-
-if TYPE_CHECKING:
-    pass
 
 _NEAR = 0.05  # share of all cells by which those held out may miss the share asked for, so that each stratum has some
 _FEW = 2  # units of a stratum to be held out, below which they are held out evenly over many strata
@@ -20,6 +13,9 @@ def linked(group: np.ndarray, other: np.ndarray) -> np.ndarray:
     rows = np.flatnonzero(other)
     if not len(rows):
         return group
+    from scipy.sparse import coo_array  # here, since these take time and are seldom needed
+    from scipy.sparse.csgraph import connected_components
+
     n = int(group.max()) + 1
     size = n + int(other.max()) + 1
     graph = coo_array((np.ones(len(rows), np.int8), (group[rows], other[rows] + n)), shape=(size, size))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -54,7 +56,7 @@ def picture(survey: Survey, title: str = "") -> Figure:
     if survey.group and beside:
         heights.append(_height(1 + len(_shown(survey.group)[0])))
     heights.append(_height(min(12, len(_strata(survey)[0]))))
-    figure = Figure(figsize=(WIDTH, 1.0 + sum(heights)), dpi=110, layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.0 + sum(heights)), dpi=110, layout="tight")
     rows = figure.add_gridspec(len(heights), 2, height_ratios=heights)
     for row, shares in enumerate(columns):
         _shares(figure.add_subplot(rows[row, 0]), shares)
@@ -68,6 +70,17 @@ def picture(survey: Survey, title: str = "") -> Figure:
     text = "\n".join(line for one in lines for line in textwrap.wrap(one, 165))
     figure.suptitle(text, x=0.01, ha="left", fontsize=10)
     return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure to a PNG file, drawn once; its own ``savefig`` draws it twice.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+    path : Path
+    """
+    FigureCanvasAgg(figure).print_png(path)
 
 
 def legend_names(names: Sequence[str], most: int = 16) -> tuple[list[str], str]:
@@ -117,7 +130,7 @@ def _shown(shares: LabelShares) -> tuple[np.ndarray, int]:
 
 
 def _dress(axes: Axes, title: str, xlabel: str = "", ylabel: str = "") -> None:
-    axes.set_title(title, loc="left", fontsize=_SIZE + 1, fontweight="bold")
+    axes.set_title(title, loc="left", y=1.0, fontsize=_SIZE + 1, fontweight="bold")  # without y, ticks are measured
     axes.set_xlabel(xlabel, fontsize=_SIZE)
     axes.set_ylabel(ylabel, fontsize=_SIZE)
     axes.tick_params(labelsize=_SIZE)

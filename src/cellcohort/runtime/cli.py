@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import os
 import re
@@ -64,7 +65,7 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             f"a sweep starts its jobs itself, but torchrun started {launch.world_size} processes. "
             f"Let the sweep start each job by torchrun: {shlex.join(['python', *own])}"
         )
-    with _errors_raised() as full, _options_not_repeated(), _plain_warnings(), signals.stoppable():
+    with _errors_raised() as full, _options_not_repeated(), _plain_warnings(), _rare_collections(), signals.stoppable():
         try:
             main()
             sys.stdout.flush()
@@ -137,6 +138,17 @@ def _plain_warnings() -> Iterator[None]:
 
         warnings.showwarning = show
         yield
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Look for unreachable objects less often: imports make many objects that stay, and are a tenth faster so."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextmanager

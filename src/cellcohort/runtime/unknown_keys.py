@@ -27,10 +27,9 @@ def refuse_unread(config: DictConfig, overrides: Iterable[str]) -> None:
     ValueError
         The key, and what is there.
     """
-    text = OmegaConf.to_yaml(config)
-    for override in overrides:
-        if not override.startswith("+"):
-            continue
+    added = [override for override in overrides if override.startswith("+")]
+    text = OmegaConf.to_yaml(config) if added else ""  # only then, since it takes time
+    for override in added:
         key = override.lstrip("+").split("=")[0]
         root, *below = key.split("@")[0].split(".")
         node, made = config.get(root), False

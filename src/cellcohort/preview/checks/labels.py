@@ -13,7 +13,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from rapidfuzz.distance import OSA
 from rapidfuzz.process import cdist
-from scipy.sparse.csgraph import connected_components
 
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
@@ -93,9 +92,12 @@ def alike(labels: Sequence[Any]) -> list[list[Any]]:
     if 1 < len(keys) <= MOST_TYPOS:
         near = cdist(keys, keys, scorer=OSA.distance, score_cutoff=1) == 1
         typo = [(i, j) for i, j in np.argwhere(near) if i < j and _typing_error(keys[i], keys[j])]
-        graph = np.zeros(near.shape, bool)
-        graph[tuple(np.array(typo, int).reshape(-1, 2).T)] = True
-        _, group = connected_components(graph, directed=False)
+        if typo:
+            from scipy.sparse.csgraph import connected_components  # here, since it takes time and is seldom needed
+
+            graph = np.zeros(near.shape, bool)
+            graph[tuple(np.array(typo).T)] = True
+            _, group = connected_components(graph, directed=False)
     groups: dict[int, list[Any]] = {}
     for label, one in zip(labels, group[place], strict=True):
         groups.setdefault(int(one), []).append(label)
