@@ -20,7 +20,8 @@ def main(config: DictConfig) -> None:
             raise ValueError(f"a preview is one process; instead of torchrun, say world_size={run.world_size}.")
 
         # here, so that a mistyped command line is told at once
-        from cellcohort.preview import cover, findings, picture, report, save, survey, training_cells
+        from cellcohort.figure_files import write_png
+        from cellcohort.preview import cover, findings, picture, report, survey, training_cells
         from cellcohort.sampling import ShortfallWarning
 
         # cells
@@ -42,7 +43,7 @@ def main(config: DictConfig) -> None:
             text += report(later, findings(later), cover(later.sampler))
         print(text)
         (run.directory / "preview.txt").write_text(text, encoding="utf-8")
-        save(picture(measured, config.run_name), run.directory / "preview.png")
+        write_png(picture(measured, config.run_name), run.directory / "preview.png")
 
         # what they look like
         if "patch" in config.data:
@@ -50,7 +51,7 @@ def main(config: DictConfig) -> None:
 
             training, _ = instantiate(config.split, instantiate(config.data).dataset(instantiate(config.pairs)))
             steps = range(min(2, len(sampler)))
-            save(sheet(training, sampler, steps, config.module.seed), run.directory / "sheet.png")
+            write_png(sheet(training, sampler, steps, config.module.seed), run.directory / "sheet.png")
 
 
 if __name__ == "__main__":

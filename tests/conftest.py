@@ -15,10 +15,16 @@ import absl.logging
 import pytest
 import torch
 from hydra._internal.hydra import Hydra
+from hypothesis import settings
 from torch import distributed
 
 from launches import processes
 
+# of properties that hold everywhere, the suite tries the same few examples each time;
+# pytest --hypothesis-profile=thorough tries many that change
+settings.register_profile("suite", max_examples=8, deadline=None, derandomize=True)
+settings.register_profile("thorough", max_examples=100, deadline=None)
+settings.load_profile("suite")
 os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # in the workers of xdist too, as in pyproject.toml
 
 

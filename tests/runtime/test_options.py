@@ -32,8 +32,13 @@ def compose(*overrides: str, name: str = "train") -> DictConfig:
         return hydra.compose(name, list(overrides))
 
 
-@pytest.mark.parametrize("data", OPTIONS["data"])
-@pytest.mark.parametrize("reading", OPTIONS["reading"])
+@pytest.mark.parametrize(
+    ("data", "reading"),
+    [
+        *((data, "rows") for data in OPTIONS["data"]),
+        *(("anndata", each) for each in OPTIONS["reading"] if each != "rows"),
+    ],
+)
 def test_every_default_is_of_the_kind_that_the_code_takes(data: str, reading: str) -> None:
     check_kinds(compose(f"data={data}", f"reading={reading}", AXES))
 

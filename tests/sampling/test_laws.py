@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
@@ -26,7 +26,6 @@ from cellcohort.sampling.axes.base import Axis
 from tables import SUBSETS, Case, cases, table
 
 every_subset = pytest.mark.parametrize("subset", SUBSETS, ids=lambda s: "+".join(s) or "random")
-laws = settings(max_examples=15, deadline=None, derandomize=True)
 EPS = 1e-6
 
 
@@ -54,7 +53,6 @@ def batches(s: BatchSampler, n: int, epoch: int = 0) -> list[np.ndarray]:
 
 
 @every_subset
-@laws
 @given(st.data())
 def test_pure(subset: tuple[str, ...], data: st.DataObject) -> None:
     case = data.draw(cases(subset))
@@ -74,7 +72,6 @@ def test_pure(subset: tuple[str, ...], data: st.DataObject) -> None:
 
 
 @every_subset
-@laws
 @given(st.data())
 def test_size_and_fewest_repeats(subset: tuple[str, ...], data: st.DataObject) -> None:
     case = data.draw(cases(subset))
@@ -97,7 +94,6 @@ def test_size_and_fewest_repeats(subset: tuple[str, ...], data: st.DataObject) -
 
 
 @every_subset
-@laws
 @given(st.data())
 def test_experiment_quota(subset: tuple[str, ...], data: st.DataObject) -> None:
     case = data.draw(cases(subset))
@@ -117,7 +113,6 @@ def test_experiment_quota(subset: tuple[str, ...], data: st.DataObject) -> None:
 
 
 @every_subset
-@laws
 @given(st.data())
 def test_exact_where_cells_suffice(subset: tuple[str, ...], data: st.DataObject) -> None:
     case = data.draw(cases(subset, even=True))
@@ -148,7 +143,6 @@ def test_exact_where_cells_suffice(subset: tuple[str, ...], data: st.DataObject)
 
 
 @every_subset
-@laws
 @given(st.data())
 def test_focal_count(subset: tuple[str, ...], data: st.DataObject) -> None:
     """As many cells inside the window as asked, unless the strata of the batch run out of them."""
@@ -175,7 +169,6 @@ def test_focal_count(subset: tuple[str, ...], data: st.DataObject) -> None:
 
 
 @every_subset
-@laws
 @given(st.data())
 def test_ranks_interleave_to_one_sequence(subset: tuple[str, ...], data: st.DataObject) -> None:
     case = data.draw(cases(subset))
@@ -217,7 +210,6 @@ def test_ranks_of_a_step_are_disjoint(subset: tuple[str, ...], world_size: int) 
         assert len(set(union)) == len(union)
 
 
-@laws
 @given(st.data())
 def test_epoch_without_axes_covers_the_table(data: st.DataObject) -> None:
     case = data.draw(cases(()))
@@ -231,7 +223,6 @@ def test_epoch_without_axes_covers_the_table(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("subset", [("experiment",), ("condition",), ("experiment", "condition")], ids="+".join)
-@laws
 @given(st.data())
 def test_strata_are_covered_evenly(subset: tuple[str, ...], data: st.DataObject) -> None:
     """At any moment of an epoch, the cells of a stratum were drawn k or k + 1 times."""
@@ -249,7 +240,6 @@ def test_strata_are_covered_evenly(subset: tuple[str, ...], data: st.DataObject)
 
 
 @every_subset
-@laws
 @given(st.data())
 def test_resume_goes_on_where_it_stopped(subset: tuple[str, ...], data: st.DataObject) -> None:
     case = data.draw(cases(subset))
@@ -481,7 +471,6 @@ def test_ninety_ten_with_temporal_and_balance() -> None:
 
 
 @every_subset
-@laws
 @given(st.data())
 def test_kernels_do_what_the_plain_version_does(subset: tuple[str, ...], data: st.DataObject) -> None:
     case = data.draw(cases(subset))

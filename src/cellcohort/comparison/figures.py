@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from cellcohort.comparison import maps, plots
 from cellcohort.comparison.table import Arm, rows_of
 from cellcohort.comparison.text import better, interval
+from cellcohort.figure_files import write_png
 from cellcohort.files import whole
 
 
@@ -75,7 +76,7 @@ def save(drawn: Sequence[Picture], directory: Path) -> None:
         for picture in drawn:
             name = "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in picture.name)
             with whole(directory / f"{picture.group}-{name}.png") as file:
-                picture.figure.savefig(file, dpi=130)
+                write_png(picture.figure, file, dpi=130)
 
 
 def _maps(arm: Arm, with_umap: bool) -> Iterator[Picture]:

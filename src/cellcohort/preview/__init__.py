@@ -7,19 +7,8 @@ require("evaluate")
 
 from cellcohort.preview.cells import TrainingCells, training_cells
 from cellcohort.preview.checks import Finding
-from cellcohort.preview.figure import picture, save
+from cellcohort.preview.figure import picture
 from cellcohort.preview.report import cover, findings, report
 from cellcohort.preview.survey import Survey, survey
 
-__all__ = [
-    "Finding",
-    "Survey",
-    "TrainingCells",
-    "cover",
-    "findings",
-    "picture",
-    "report",
-    "save",
-    "survey",
-    "training_cells",
-]
+__all__ = ["Finding", "Survey", "TrainingCells", "cover", "findings", "picture", "report", "survey", "training_cells"]

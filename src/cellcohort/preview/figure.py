@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -70,17 +68,6 @@ def picture(survey: Survey, title: str = "") -> Figure:
     text = "\n".join(line for one in lines for line in textwrap.wrap(one, 165))
     figure.suptitle(text, x=0.01, ha="left", fontsize=10)
     return figure
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure to a PNG file, drawn once; its own ``savefig`` draws it twice.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-    path : Path
-    """
-    FigureCanvasAgg(figure).print_png(path)
 
 
 def legend_names(names: Sequence[str], most: int = 16) -> tuple[list[str], str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -30,7 +30,8 @@ class Parameter(NamedTuple):
     may_be_none: bool
 
 
-def declared(target: str) -> dict[str, Parameter]:
+@cache
+def declared(target: str) -> Mapping[str, Parameter]:
     """Return the parameters of a function, or of the constructor of a class, by name.
 
     Parameters
