@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cellcohort.cells import CellTable
 from cellcohort.datasets.images.positives import Lineages
-from cellcohort.datasets.positives import Clock, rising_clock
+from cellcohort.datasets.positives import Clock, TauDraw, rising_clock
 from cellcohort.datasets.stored.pairs import Pairs
 
 TAU = [(0.5, 2.0), (0.0, 0.5), (1.5, 1.5), (0.0, 1e9), (5.0, 1e300), (1e9, 1e10)]
@@ -33,7 +33,9 @@ def test_later_cells_are_those_found_by_hand(tracks: list[list[int]], tau: tuple
         np.testing.assert_array_equal((rows >= found[0][:, None]) & (rows < found[1][:, None]), wanted)
     assert first.tolist() == [int(np.flatnonzero(track == one)[0]) for one in track]
     alone = np.full(len(tracks), -1)
-    assert Lineages(track, hours, alone, tau, 1.0).anchors().tolist() == np.flatnonzero(wanted.any(axis=1)).tolist()
+    assert (
+        Lineages(track, hours, alone, tau, TauDraw()).anchors().tolist() == np.flatnonzero(wanted.any(axis=1)).tolist()
+    )
     later = Pairs(track, hours, tau, 0).draw(rows, rows[::-1], 0)
     assert all(wanted[row, one] if wanted[row].any() else one == row for row, one in enumerate(later))
 

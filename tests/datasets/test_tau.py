@@ -47,7 +47,7 @@ def of_store(how: TauDraw) -> np.ndarray:
 
 def of_images(how: TauDraw) -> np.ndarray:
     track, mother = np.zeros(len(HOURS), int), np.array([-1])
-    lineages = Lineages(track, HOURS, mother, TAU, how.decay_hours, tau=how.tau)
+    lineages = Lineages(track, HOURS, mother, TAU, how)
     return HOURS[np.concatenate([lineages.draw(np.array([0]), (0, epoch)) for epoch in range(DRAWS)])]
 
 
@@ -66,7 +66,7 @@ def test_all_three_draw_the_same_positives() -> None:
     how = TauDraw("exponential", 1.0)
     np.testing.assert_allclose(of_table(how), of_store(how))
     np.testing.assert_allclose(of_store(how)[:50], [
-        HOURS[Lineages(np.zeros(7, int), HOURS, np.array([-1]), TAU, 1.0).draw(np.array([0]), (0, epoch, 0))[0]]
+        HOURS[Lineages(np.zeros(7, int), HOURS, np.array([-1]), TAU, how).draw(np.array([0]), (0, epoch, 0))[0]]
         for epoch in range(50)
     ])  # fmt: skip
 

@@ -19,6 +19,7 @@ from cellcohort.datasets.images import index as index_module
 from cellcohort.datasets.images.chunks import Chunks
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.datasets.images.positives import Lineages
+from cellcohort.datasets.positives import TauDraw
 from cellcohort.datasets.split import split
 from cellcohort.loading.rows import make_loader
 from cellcohort.sampling import BatchSampler, TemporallyEnriched
@@ -165,7 +166,7 @@ def test_longer_times_are_drawn_less_often_by_the_decay(load: Callable[..., Patc
 def test_two_daughters_do_not_make_their_time_twice_as_likely() -> None:
     """A mother at 0 and 1 hours, whose two daughters are there at 2 hours."""
     track, hours = np.array([0, 0, 1, 2]), np.array([0.0, 1.0, 2.0, 2.0])
-    lineages = Lineages(track, hours, np.array([-1, 0, 0]), (1.0, 2.0), 1e9)
+    lineages = Lineages(track, hours, np.array([-1, 0, 0]), (1.0, 2.0), TauDraw("exponential", 1e9))
     drawn = np.array([lineages.draw(np.array([0]), (0, epoch))[0] for epoch in range(3000)])
     assert [np.mean(drawn == row) for row in range(4)] == pytest.approx([0, 0.5, 0.25, 0.25], abs=0.04)
 

@@ -19,6 +19,7 @@ from cellcohort.datasets.images.descent import mothers_among
 from cellcohort.datasets.images.parquet_cache import cached_table
 from cellcohort.datasets.images.patches import Patches
 from cellcohort.datasets.images.positives import Lineages
+from cellcohort.datasets.positives import TauDraw
 from plates import SHAPE, entry, pixels, tracks_of, write_collection, write_plate
 
 POSITIONS = ("A/1/0", "B/2/0")
@@ -172,7 +173,7 @@ def test_a_steep_decay_draws_the_first_time_there_is_however_late() -> None:
     """Tracks with cells at 0, 40, 41 and 42 hours, beside many with one half an hour later."""
     late, early = np.repeat(np.arange(20), 4), np.repeat(np.arange(20, 220), 2)
     hours = np.r_[np.tile([0.0, 40.0, 41.0, 42.0], 20), np.tile([0.0, 0.5], 200)]
-    lineages = Lineages(np.r_[late, early], hours, np.full(220, -1), (0.5, 50.0), 0.1)
+    lineages = Lineages(np.r_[late, early], hours, np.full(220, -1), (0.5, 50.0), TauDraw("exponential", 0.1))
     rows = np.flatnonzero(hours == 0)
     drawn = hours[lineages.draw(rows, (0, 0))]
     assert (drawn[:20] == 40.0).mean() > 0.9 and (drawn[20:] == 0.5).all()

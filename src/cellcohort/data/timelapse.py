@@ -180,7 +180,7 @@ class PatchOptions:
 
     def _index(self, experiments: Sequence[Experiment], cache: str | Path) -> Index:
         check_positive(self.positive, self.tau_hours, self.positive_columns)
-        TauDraw(self.tau, self.tau_decay_hours)  # which refuses options before anything is read
+        TauDraw(self.tau, self.tau_decay_hours)  # refuses options before anything is read
         check_positive_channel(self.positive_channel, self.channels, self.positive)
         check_options(self.normalise, self.normalise_by, self.statistics)
         options = (self.border, cache, self.blank_frames, self.faulty_cells, self.channels)
@@ -200,7 +200,8 @@ class PatchOptions:
             track = np.full(len(index.mother), -1)
             track[index.line] = index.frame["track"].cat.codes
             kin = Kin.of(track, itself=self.positive_channel == "any")
-        return Lineages(index.line, hours, index.mother, self.tau_hours, self.tau_decay_hours, kin, self.tau)
+        how = TauDraw(self.tau, self.tau_decay_hours)
+        return Lineages(index.line, hours, index.mother, self.tau_hours, how, kin)
 
 
 @dataclass(frozen=True)

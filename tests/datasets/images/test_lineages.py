@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cellcohort.datasets.images.positives import Lineages
+from cellcohort.datasets.positives import TauDraw
 
 
 def by_hand(
@@ -46,7 +47,7 @@ def test_positives_are_those_found_by_hand(
     family: tuple[np.ndarray, np.ndarray, np.ndarray], tau: tuple[float, float]
 ) -> None:
     track, hours, mother = family
-    lineages, rows = Lineages(track, hours, mother, tau, 1e9), np.arange(len(track))
+    lineages, rows = Lineages(track, hours, mother, tau, TauDraw("exponential", 1e9)), np.arange(len(track))
     owner, start, stop = lineages.segments(rows)
     found = [tuple(sorted(r for o, a, b in zip(owner, start, stop, strict=True) if o == row for r in range(a, b)))
              for row in rows]  # fmt: skip
@@ -63,7 +64,7 @@ def test_a_track_broken_in_pieces_has_the_positives_of_the_whole(pieces: int) ->
     hours, mother = np.arange(12.0), np.arange(pieces) - 1
     broken, whole = np.arange(12) * pieces // 12, np.zeros(12, np.int64)
     rows, tau = np.arange(12), (1.0, 9.0)
-    one = Lineages(whole, hours, np.array([-1]), tau, 2.0)
-    other = Lineages(broken, hours, mother, tau, 2.0)
+    one = Lineages(whole, hours, np.array([-1]), tau, TauDraw("exponential"))
+    other = Lineages(broken, hours, mother, tau, TauDraw("exponential"))
     for epoch in range(20):
         np.testing.assert_array_equal(other.draw(rows, (0, epoch)), one.draw(rows, (0, epoch)))

@@ -10,7 +10,7 @@ import torch
 
 from cellcohort.augment.features import draws
 from cellcohort.cells import TICKS, CellTable
-from cellcohort.datasets.positives import Clock, Tau, TauDraw, check_tau_hours, ranges
+from cellcohort.datasets.positives import Clock, TauDraw, check_tau_hours, ranges
 
 Positive = Literal["lineage", "columns", "self"]
 PositiveChannel = Literal["same", "any", "other"]
@@ -95,12 +95,11 @@ class Lineages:
         Track that each track came from, -1 for none.
     tau_hours : (float, float)
         Least and greatest time from anchor to positive, both inclusive; a time of 0 is never one.
-    tau_decay_hours : float, optional
+    how : TauDraw
+        How the time is drawn.
     kin : Kin, optional
         Where each track is there once for every channel: those in which its positives are, with their descendants.
         By default the track itself.
-    tau : {"uniform", "exponential", "fixed"}
-        How the time is drawn, see :class:`~cellcohort.datasets.positives.TauDraw`.
     """
 
     def __init__(
@@ -109,13 +108,12 @@ class Lineages:
         hours: np.ndarray,
         mother: np.ndarray,
         tau_hours: Sequence[float],
-        tau_decay_hours: float | None = None,
+        how: TauDraw,
         kin: Kin | None = None,
-        tau: Tau = "exponential",
     ) -> None:
         clock = Clock.of(track, hours, tau_hours)
         self._apart, self._tau, self._tau_hours = clock.apart, clock.tau, tau_hours
-        self._how = TauDraw(tau, tau_decay_hours)
+        self._how = how
         order = np.argsort(mother, kind="stable")
         counts = np.bincount(mother[mother >= 0], minlength=len(mother))
         self._time, self._track = torch.from_numpy(clock.time), torch.from_numpy(track.astype(np.int64))

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
+from cellcohort.datasets.positives import Clock
 from cellcohort.messages import joined, several
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.describe import percent
@@ -87,11 +88,9 @@ def _gaps(cells: CellTable, tau: tuple[float, float]) -> tuple[int, int, int, fl
     small = 1e-6 * interval[own]
     first = np.maximum(np.ceil((tau[0] - small) / interval[own]), 1) * interval[own]  # hours to the first later frame
     due = (first <= tau[1] + small) & (time[own] + first <= last + small)
-    line = track[own] * (2 * np.ptp(time) + tau[1] + 1.0)  # tracks one after the other
-    at = line + time[own] - time.min()
-    begin = np.searchsorted(at, at + np.maximum(tau[0], small) - small, "left")
-    end = np.searchsorted(at, at + tau[1] + small, "right")
-    lost = int((due & (np.maximum(begin, np.arange(len(own)) + 1) >= end)).sum())
+    clock = Clock.of(track[own], time[own], tau)
+    start, stop = clock.later(clock.time)
+    lost = int((due & (start >= stop)).sum())
     longest = float(step[wide].max())
     if not lost and longest <= tau[1]:
         return None
