@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cellcohort.coded_columns import Column, code_labels, joint_column, of_one_experiment
+from cellcohort.coded_columns import Column, code_labels, count, joint_column, of_one_experiment
 from cellcohort.mapped_arrays import NO_FILES, ArrayFiles
 from cellcohort.messages import listed, meant, several
 from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing, said_words
@@ -185,7 +185,8 @@ class CellTable:
             if not self.has(name):
                 raise ValueError(self._unknown(name))
             words = said_words(self._frame.attrs.get("words", {}).get(name, {}))  # those that a text file had
-            self._columns[name] = code_labels(self.values(name), self._missing, words)
+            files = self.files.of("column", name, self._missing)
+            self._columns[name] = code_labels(_only(self._frame, name), self._places, self._missing, words, files)
         return self._columns[name]
 
     def unlabelled(self, name: Name) -> np.ndarray:
@@ -233,24 +234,29 @@ class CellTable:
             Positions in this table, see :func:`~cellcohort.cells.checked_positions`; they become positions
             0..n-1 of the new one.
         """
-        positions = _checked(np.asarray(positions), len(self))
+        positions = np.asarray(positions)
         files, known = self.files.of("cells", positions), {role: self._columns[role] for role in self._roles}
         rows_differ = self.rows is not self._places
 
         def of_these() -> list[np.ndarray]:
-            found = [positions.copy() if self._places is None else self._places[positions]]
+            chosen = _checked(positions, len(self))
+            found = [chosen.copy() if self._places is None else self._places[chosen]]
             if rows_differ:
-                found.append(positions if self.rows is None else self.rows[positions])
+                found.append(chosen if self.rows is None else self.rows[chosen])
             if self.hours is not None:
-                found.append(self.hours[positions])
-            return [*found, *(column.codes[positions] for column in known.values())]
+                found.append(self.hours[chosen])
+            codes = [column.codes[chosen] for column in known.values()]
+            counts = [count(of, len(column.labels)) for of, column in zip(codes, known.values(), strict=True)]
+            return [*found, *codes, *counts]
 
         places, *others = files.arrays(of_these)
         rows = others.pop(0) if rows_differ else places
         hours = None if self.hours is None else others.pop(0)
         columns = {
-            role: Column(column.name, codes, column.labels)
-            for (role, column), codes in zip(known.items(), others, strict=True)
+            role: Column(column.name, codes, column.labels, counts)
+            for (role, column), codes, counts in zip(
+                known.items(), others[: len(known)], others[len(known) :], strict=True
+            )
         }
         part = CellTable(self._frame, self._roles, columns, hours, self._missing, rows)
         part.chunk_rows, part.keys, part.files, part._places = self.chunk_rows, self.keys, files, places

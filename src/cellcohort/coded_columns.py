@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +13,10 @@ import pandas as pd
 from numba import njit
 
 from cellcohort.labels import in_order
-from cellcohort.mapped_arrays import ArrayFiles
+from cellcohort.mapped_arrays import NO_FILES, ArrayFiles
 from cellcohort.missing_values import MISSING_LABEL
+
+FEW = 1024  # combinations of labels that are counted, however few cells there are
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,14 @@ class Column:
     labels : tuple
         The labels in sorted order. A table made by :meth:`CellTable.take` keeps the labels of
         the table it came from, so some of them may have no cell.
+    counted : numpy.ndarray of int, shape (n_labels,), optional
+        Cells per label, where these are known.
     """
 
     name: str
     codes: np.ndarray
     labels: tuple[Any, ...]
+    counted: np.ndarray | None = field(default=None, repr=False, compare=False)
 
     def counts(self) -> np.ndarray:
         """Cells per label, shape (n_labels,); not to be written to."""
@@ -41,7 +47,7 @@ class Column:
 
     @cached_property
     def _counts(self) -> np.ndarray:
-        counts = _count(self.codes, np.zeros(len(self.labels), np.int64))
+        counts = count(self.codes, len(self.labels)) if self.counted is None else self.counted
         counts.flags.writeable = False
         return counts
 
@@ -73,20 +79,26 @@ def coded(values: pd.Series) -> tuple[np.ndarray, list[Any]]:
 
     Of a categorical column whose categories all occur, in their order, the codes are those of the column itself.
     """
+    codes, known, order = _coded(values)
+    labels = known.tolist()
+    return codes, [labels[code] for code in order]
+
+
+def _coded(values: pd.Series) -> tuple[np.ndarray, pd.Index, np.ndarray]:
+    """Return codes as :func:`coded` does, an index that has all labels, and which of these each code stands for."""
     if isinstance(values.dtype, pd.CategoricalDtype):
-        codes, known = _writable(values.array.codes), values.dtype.categories.tolist()
-        counts = _count(codes, np.zeros(len(known) + 1, np.int64))[:-1]  # the last is of missing values
+        codes, known = _writable(values.array.codes), values.dtype.categories
+        there = np.flatnonzero(count(codes, len(known) + 1)[:-1])  # the last is of missing values
     else:
-        codes, uniques = factorized(values)
-        known = uniques.tolist()
-        counts = np.ones(len(known))
-    there = np.flatnonzero(counts)
-    order = there[in_order([known[code] for code in there])]
+        codes, known = factorized(values)
+        there = np.arange(len(known))
+    labels = known.tolist()
+    order = there[in_order([labels[code] for code in there])]
     if not np.array_equal(order, np.arange(len(known))) or codes.dtype != _smallest(len(known)):
         place = np.full(len(known) + 1, -1, _smallest(len(known)))
         place[order] = np.arange(len(order))
         codes = place[codes]
-    return codes, [known[code] for code in order]
+    return codes, known, order
 
 
 def _writable(codes: np.ndarray) -> np.ndarray:
@@ -99,49 +111,83 @@ def _writable(codes: np.ndarray) -> np.ndarray:
     return codes
 
 
-def code_labels(values: pd.Series, missing: str, words: str) -> Column:
-    """Codes by label, never by the category codes a file happened to have."""
-    codes, labels = coded(values)
-    holes = codes < 0
-    if holes.any():
-        if missing == "error":
-            raise ValueError(
-                f"missing values: {values.name!r} in {int(holes.sum())} of {len(values)} rows{words}. "
-                "Fill or drop these rows, or make them a label of their own with data.missing=label, in code "
-                "CellTable.from_frame(..., missing='label')."
-            )
-        if MISSING_LABEL in labels:
-            raise ValueError(
-                f"column {values.name!r} has missing values and a label {MISSING_LABEL!r}; rename that label "
-                "or fill the missing values."
-            )
-        labels = [*labels, MISSING_LABEL]
-        order = in_order(labels)
-        place = np.empty(len(labels), _smallest(len(labels)))
-        place[order] = np.arange(len(labels))
-        codes, labels = place[codes], [labels[i] for i in order]
-    return Column(str(values.name), codes, tuple(labels))
+def code_labels(
+    column: pd.Series, places: np.ndarray | None, missing: str, words: str, files: ArrayFiles = NO_FILES
+) -> Column:
+    """Codes by label, never by the category codes a file happened to have.
+
+    Parameters
+    ----------
+    column : pandas.Series
+    places : numpy.ndarray of int, optional
+        The rows that are cells; None for all.
+    missing : {"error", "label"}
+        As for :meth:`~cellcohort.cells.CellTable.from_frame`.
+    words : str
+        What a message says of words that were taken for missing values.
+    files : ArrayFiles
+        Those of the column.
+    """
+    categories = column.dtype.categories if isinstance(column.dtype, pd.CategoricalDtype) else None
+
+    def of_cells() -> list[Any]:
+        values = column if places is None else column.iloc[places]
+        codes, known, order = _coded(values)
+        holes = codes < 0
+        if holes.any():
+            if missing == "error":
+                raise ValueError(
+                    f"missing values: {column.name!r} in {int(holes.sum())} of {len(values)} rows{words}. "
+                    "Fill or drop these rows, or make them a label of their own with data.missing=label, in code "
+                    "CellTable.from_frame(..., missing='label')."
+                )
+            names = known.tolist()
+            labels = [names[code] for code in order]
+            if MISSING_LABEL in labels:
+                raise ValueError(
+                    f"column {column.name!r} has missing values and a label {MISSING_LABEL!r}; rename that label "
+                    "or fill the missing values."
+                )
+            sort = in_order([*labels, MISSING_LABEL])
+            place = np.empty(len(sort), _smallest(len(sort)))
+            place[sort] = np.arange(len(sort))
+            codes, order = place[codes], np.append(order, len(known))[sort]
+        return [codes, count(codes, len(order)), order, *([known.values] if categories is None else [])]
+
+    codes, counts, order, *uniques = files.arrays(of_cells)
+    known = categories if categories is not None else pd.Index(uniques[0], dtype=uniques[0].dtype)
+    labels = [*known.tolist(), MISSING_LABEL]
+    return Column(str(column.name), codes, tuple(labels[code] for code in order), counts)
 
 
 def joint_column(columns: list[Column], files: ArrayFiles) -> Column:
     """Return the column of labels that several have jointly; `files` are those of their table."""
     if not columns:
         raise ValueError("an empty list of columns; name at least one.")
+    widths = [len(column.labels) for column in columns]
 
     def joined() -> list[np.ndarray]:
-        code = np.zeros(len(columns[0].codes), np.int64)
-        for column in columns:
-            code = code * len(column.labels) + column.codes
-        present, codes = np.unique(code, return_inverse=True)
-        return [present, codes.astype(_smallest(len(present)))]
+        few = math.prod(widths) <= max(len(columns[0].codes), FEW)
+        code = np.zeros(len(columns[0].codes), _smallest(math.prod(widths)) if few else np.int64)
+        for column, width in zip(columns, widths, strict=True):
+            code *= width
+            code += column.codes
+        if not few:
+            present, codes, counts = np.unique(code, return_inverse=True, return_counts=True)
+            return [present, codes.astype(_smallest(len(present))), counts]
+        counts = count(code, math.prod(widths))
+        present = np.flatnonzero(counts)
+        place = np.zeros(len(counts), _smallest(len(present)))
+        place[present] = np.arange(len(present))
+        return [present, place[code], counts[present]]
 
     inputs = [each for column in columns for each in (column.codes, len(column.labels))]  # columns may share a name
-    present, codes = files.of("joint", *inputs).arrays(joined)
-    parts = np.unravel_index(present, [len(column.labels) for column in columns])
+    present, codes, counts = files.of("joint", *inputs).arrays(joined)
+    parts = np.unravel_index(present, widths)
     labels = tuple(
         tuple(column.labels[i] for column, i in zip(columns, row, strict=True)) for row in zip(*parts, strict=True)
     )
-    return Column(" x ".join(column.name for column in columns), codes, labels)
+    return Column(" x ".join(column.name for column in columns), codes, labels, counts)
 
 
 def of_one_experiment(track: Column, experiment: Column, files: ArrayFiles) -> Column:
@@ -154,12 +200,16 @@ def of_one_experiment(track: Column, experiment: Column, files: ArrayFiles) -> C
     if not files.of("tracks of several experiments").arrays(shared)[0][0]:
         return track
     joint = joint_column([experiment, track], files.of("tracks"))
-    return Column(track.name, joint.codes, joint.labels)
+    return Column(track.name, joint.codes, joint.labels, joint.counted)
+
+
+def count(codes: np.ndarray, n: int) -> np.ndarray:
+    """Return the cells of each of `n` codes; of code -1 last. numpy's bincount would take 8 bytes a cell."""
+    return _add(codes, np.zeros(n, np.int64))
 
 
 @njit(cache=True)
-def _count(codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Add the cells of each code to `counts`; numpy's bincount would take 8 bytes a cell."""
+def _add(codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
     for code in codes:
         counts[code] += 1
     return counts

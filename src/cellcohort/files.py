@@ -115,9 +115,13 @@ def fingerprint(*parts: Any, digits: int = 16) -> str:
 
 
 def stamp(file: Path) -> str:
-    """Return the path, size and time of a file, which change when it is written anew."""
-    about = file.stat()
-    return f"{file.resolve()} {about.st_size} {about.st_mtime_ns}"
+    """Return the path of a file and its :func:`state`, which change when it is written anew."""
+    return f"{file.resolve()} {state(file.stat())}"
+
+
+def state(about: os.stat_result) -> str:
+    """Return what changes with every write to a file, also where its time is set back, and when it is replaced."""
+    return f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_128
 
-from cellcohort.files import REFUSED, in_turn, whole
+from cellcohort.files import REFUSED, in_turn, state, whole
 
-FORM = 1  # of the files, and of the arrays in them: raised with whatever makes the arrays of the same inputs others
+FORM = 2  # of the files, and of the arrays in them: raised with whatever makes the arrays of the same inputs others
 ALIGNED = 64  # bytes
 DIGEST = 16  # bytes at the end of a file: the digest of those before
 HEADER = 4096  # bytes of a file that hold a header, at most
@@ -91,12 +91,17 @@ def cached_arrays(
 
     All processes that map the file share its memory. What one of them writes to an array stays its own.
 
+    The digest of the file is checked when it is found for the first time, and whenever its size or one of its times
+    or its place on the disk is another than when it was last checked: a file that was changed, cut short or copied is
+    read whole before it is used, and all other files are used at once.
+
     Parameters
     ----------
     directory : path or None
         Where the files are; is created. None: the arrays are made, and nothing is read or written.
     inputs : sequence of numpy.ndarray and plain values
-        All that the arrays depend on. Their digest names the file.
+        All that the arrays depend on. Their digest names the file; arrays of such a file enter with the digest of that
+        file, so that they need not be read.
     make : callable
         Returns the arrays.
 
@@ -117,6 +122,12 @@ def cached_arrays(
     if directory is None:
         return tuple(make())
     file = Path(directory) / f"{_digest([FORM, version('cellcohort'), *inputs]).hex()}.index"
+    if file.is_dir():
+        raise IsADirectoryError(
+            errno.EISDIR,
+            f"{file} is a directory, and a file of index_cache={directory} has this name. Remove it, or name another "
+            "directory",
+        )
     try:
         arrays = _read(file)
         if arrays is not None:
@@ -157,16 +168,33 @@ def _alone(directory: Path) -> Iterator[None]:
             held.remove(directory)
 
 
+class _Held(np.memmap):
+    """The bytes of a file, by which arrays in it are known."""
+
+    digest = b""
+
+
 def _digest(parts: Iterable[Any]) -> bytes:
     """Return the digest of arrays and of the ``repr`` of anything else, in this order."""
     found = xxh3_128()
     for part in parts:
         if isinstance(part, np.ndarray):
             found.update(f"{part.dtype.str}{part.shape}\n".encode())
-            found.update(_bytes(part))
+            found.update(_place(part) or _bytes(part))
         else:
             found.update(f"{part!r}\n".encode())
     return found.digest()
+
+
+def _place(array: np.ndarray) -> bytes:
+    """Return the digest of the file that an array is mapped from, and its place there; empty if there is none."""
+    file: Any = array
+    while isinstance(file, np.ndarray) and not isinstance(file, _Held):
+        file = file.base
+    if file is None or not array.flags.c_contiguous or not array.size:
+        return b""
+    first, begin = (one.__array_interface__["data"][0] for one in (array, file))
+    return file.digest + str(first - begin).encode()
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
@@ -184,7 +212,7 @@ def _remove_abandoned(directory: Path) -> None:
 def _write(file: Path, make: Callable[[], Iterable[np.ndarray]]) -> tuple[np.ndarray, ...]:
     """Write arrays one behind the other, each as numpy writes it, and their digest; return them as they are read."""
     with whole(file) as beside, open(beside, "wb") as opened:
-        found = xxh3_128()
+        found = _seeded(file)
         for array in make():
             header = BytesIO()
             np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
@@ -192,6 +220,7 @@ def _write(file: Path, make: Callable[[], Iterable[np.ndarray]]) -> tuple[np.nda
                 opened.write(part)
                 found.update(part)
         opened.write(found.digest())
+        os.fchmod(opened.fileno(), 0o444)  # no process but one of root cuts short what others have mapped
     arrays = _read(file)
     if arrays is None:
         raise OSError(errno.EIO, f"{file} was written, and is damaged when it is read: its disk is faulty")
@@ -201,10 +230,13 @@ def _write(file: Path, make: Callable[[], Iterable[np.ndarray]]) -> tuple[np.nda
 def _read(file: Path) -> tuple[np.ndarray, ...] | None:
     """Return the arrays of a file, mapped; None if it is missing or damaged."""
     try:
-        held: np.ndarray = np.asarray(np.memmap(file, np.uint8, "c"))
+        with open(file, "rb") as opened:
+            mapped, found = _Held(opened, np.uint8, "c"), state(os.fstat(opened.fileno()))
     except (FileNotFoundError, NotADirectoryError, ValueError):  # of an empty file
         return None
-    if xxh3_128(held[:-DIGEST]).digest() != held[-DIGEST:].tobytes():
+    held: np.ndarray = np.asarray(mapped)
+    mapped.digest = held[-DIGEST:].tobytes()
+    if not _is_whole(file, held, found):
         return None
     arrays, begin = [], 0
     while begin < len(held) - DIGEST:
@@ -216,3 +248,23 @@ def _read(file: Path) -> tuple[np.ndarray, ...] | None:
         arrays.append(held[begin:end].view(kind).reshape(shape))
         begin = end + -end % ALIGNED
     return tuple(arrays)
+
+
+def _is_whole(file: Path, held: np.ndarray, found: str) -> bool:
+    """Whether the bytes of a file have their digest; they are not read where they had it in the state that is found."""
+    checked = file.with_suffix(".checked")
+    with suppress(OSError, UnicodeDecodeError):
+        if checked.read_text() == found:
+            return True
+    digest = _seeded(file)
+    digest.update(held[:-DIGEST])
+    if digest.digest() != held[-DIGEST:].tobytes():
+        return False
+    with suppress(OSError):  # of a directory that is read-only: every process reads the file
+        checked.write_text(found)
+    return True
+
+
+def _seeded(file: Path) -> xxh3_128:
+    """Return the digest of the name of a file, to which its bytes are added: no file is taken for another."""
+    return xxh3_128(file.stem.encode())

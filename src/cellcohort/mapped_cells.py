@@ -119,7 +119,8 @@ def _cells(arrays: list[np.ndarray], files: ArrayFiles) -> tuple[Any, ...]:
     n = len(about["names"])
     columns: dict[int, Any] = {}
     for i, array in enumerate(arrays[2 : 2 + n]):
-        values = pd.Categorical.from_codes(array, dtype=kinds[str(i)]) if str(i) in kinds else array
+        kind = kinds.get(str(i))
+        values = array if kind is None else pd.Categorical.from_codes(array, dtype=kind, validate=False)  # not read
         columns[i] = pd.Series(values, copy=False)
     frame, others = pd.DataFrame(columns, copy=False), arrays[2 + n :]
     frame.columns = pd.Index(about["names"])  # of which some may be there twice

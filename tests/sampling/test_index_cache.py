@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from xxhash import xxh3_128
 
 from cellcohort import mapped_arrays
 from cellcohort.cells import CellTable
@@ -111,13 +113,16 @@ def test_an_index_is_found_by_all_that_it_depends_on_and_by_nothing_else(tmp_pat
 
 
 def damage(kind: str, file: Path) -> None:
-    held = bytearray(file.read_bytes())
+    held, about = bytearray(file.read_bytes()), file.stat()
     if kind == "flipped":
         held[len(held) // 2] ^= 1
-    file.write_bytes({"flipped": held, "cut": held[:-100], "short": held[:7], "empty": b""}[kind])
+    kinds = {"flipped": held, "cut": held[:-100], "short": held[:7], "empty": b"", "a digest": xxh3_128().digest()}
+    file.chmod(0o600)  # no user but root writes to it otherwise
+    file.write_bytes(kinds[kind])
+    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
-@pytest.mark.parametrize("kind", ["flipped", "cut", "short", "empty"])
+@pytest.mark.parametrize("kind", ["flipped", "cut", "short", "empty", "a digest"])
 def test_a_damaged_file_is_made_again_and_said(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = drawn(sampler(tmp_path))
     (file,) = files(tmp_path)
@@ -128,6 +133,58 @@ def test_a_damaged_file_is_made_again_and_said(kind: str, tmp_path: Path, monkey
     assert file.read_bytes() == whole
     monkeypatch.setattr(mapped_arrays, "_write", refuse)
     assert drawn(sampler(tmp_path)) == asked
+
+
+def test_a_file_under_the_name_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    asked = drawn(sampler(tmp_path))
+    (file,) = files(tmp_path)
+    other = tmp_path / "other"
+    sampler(other, CellTable.from_frame(FRAME[::-1].reset_index(drop=True), track="track"))
+    os.replace(*files(other), file)
+    with pytest.warns(UserWarning, match="was damaged"):
+        assert drawn(sampler(tmp_path)) == asked
+
+
+def test_a_file_is_read_whole_once_and_again_when_it_was_changed_or_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, copied = tmp_path / "cache", tmp_path / "copied"
+    asked, read = drawn(sampler(cache)), list[str]()
+    is_digest_of = mapped_arrays._seeded
+    monkeypatch.setattr(mapped_arrays, "_seeded", lambda file: read.append(file.name) or is_digest_of(file))
+    assert drawn(sampler(cache)) == asked and not read
+    (file,) = files(cache)
+    os.utime(file)
+    for _ in range(2):
+        assert drawn(sampler(cache)) == asked and read == [file.name]
+    shutil.copytree(cache, copied)
+    for _ in range(2):
+        assert drawn(sampler(copied)) == asked and read == [file.name] * 2
+
+
+def test_a_directory_of_the_name_of_a_file_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    sampler(tmp_path)
+    (file,) = files(tmp_path)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(IsADirectoryError, match=f"{file} is a directory.*Remove it, or name another"):
+        sampler(tmp_path)
+
+
+def test_a_file_that_is_cut_short_in_use_ends_its_process_and_the_next_makes_it_again(tmp_path: Path) -> None:
+    cells = CellTable.from_frame(table({name: 2000 for name in SIZES}), track="track")
+    made = sampler(tmp_path, cells)
+    (file,) = files(tmp_path)
+    assert file.stat().st_mode & 0o222 == 0  # so that root alone can
+    child = os.fork()
+    if child == 0:
+        file.chmod(0o600)
+        os.truncate(file, 4096)
+        drawn(made)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGBUS
+    with pytest.warns(UserWarning, match="was damaged"):
+        assert drawn(sampler(tmp_path, cells)) == drawn(sampler(None, cells))
 
 
 def test_a_process_waits_for_the_one_that_builds_and_uses_its_file(

@@ -137,7 +137,7 @@ def labelled(
     if unknown := [role for role in columns if role not in known]:
         raise ValueError(f"data.columns has {unknown[0]!r}, which means nothing; use {', '.join(known)}.")
     if files.directory is not None:
-        files = files.of("store", store.stamps(), columns, merge_labels, missing, [*needed])
+        files = files.of("store", str(store.path), store.stamps(), columns, merge_labels, missing, [*needed])
     (cells,) = mapped_cells(files, lambda: (_read(store, columns, merge_labels, missing, needed),))
     return cells, "track" if columns.get("track") else CHUNK
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cellcohort.cells import CellTable
+from cellcohort.coded_columns import count
 from cellcohort.messages import listed, meant, whole_number
 from cellcohort.sampling.axes.base import Axis, by_kind
 from cellcohort.sampling.batch import Asked
@@ -149,7 +150,7 @@ def refuse_axes(cells: CellTable, axes: Mapping[str, Axis], places: int) -> None
     group, shares, _, _ = by_kind(cells, axes)
     column, _, _, drawable = shares_and_cells(cells, group, shares, places)
     if group is not None and column is not None and group.n_primary > 1:
-        cells_of = np.bincount(column.codes[drawable], minlength=len(column.labels))
+        cells_of = column.counts() if drawable is None else count(column.codes[drawable], len(column.labels))
         check_blocks(column, cells_of, group, places)
 
 

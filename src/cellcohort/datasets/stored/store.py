@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from glob import glob
@@ -159,10 +160,11 @@ class Store:
         return pd.DataFrame(columns, pd.RangeIndex(len(self)), copy=False)
 
     def stamps(self) -> list[str]:
-        """Return path, size and time of every file of the labels, which change when one is written anew."""
+        """Return path and state of every file of the labels, which change when one is written anew."""
         groups = [self.path / group.path for group in self._groups]
         about = [folder / name for folder in {self.path, *groups} for name in ("zarr.json", ".zattrs", ".zmetadata")]
-        labels = [file for folder in groups for file in (folder / "obs").rglob("*")]
+        held = [place for folder in groups for place in os.walk(folder / "obs", followlinks=True)]
+        labels = [Path(folder, name) for folder, _, names in held for name in names]
         return [str(len(self)), str(self.chunk_rows), *map(stamp, sorted(f for f in [*about, *labels] if f.is_file()))]
 
     def _column(self, name: str) -> pd.Series:

@@ -53,8 +53,8 @@ class LabelShares(NamedTuple):
 
 def shares_and_cells(
     cells: CellTable, group: GroupAxis | None, shares: list[ShareAxis], places: int
-) -> tuple[Column | None, np.ndarray, list[LabelShares], np.ndarray]:
-    """Return the column of groups, the weight of each, what is asked of labels, and which cells may be drawn."""
+) -> tuple[Column | None, np.ndarray, list[LabelShares], np.ndarray | None]:
+    """Return the column of groups, their weights, what is asked of labels, and which cells may be drawn (None: all)."""
     column = cells.column(group.column) if group else None
     weights = group.weights(column) if group and column else np.ones(1)
     requested = [
@@ -62,11 +62,12 @@ def shares_and_cells(
         for axis in shares
         for of in [cells.column(axis.column)]
     ]
-    drawable = np.ones(len(cells), bool)
+    drawable: np.ndarray | None = None
     for part, share in ([(column, weights)] if column else []) + [(one.column, one.share) for one in requested]:
         if not share[part.counts() > 0].all():
-            drawable &= (share > 0)[part.codes]
-    n = int(np.count_nonzero(drawable))
+            some = (share > 0)[part.codes]
+            drawable = some if drawable is None else drawable & some
+    n = len(cells) if drawable is None else int(np.count_nonzero(drawable))
     if places > n:
         raise ValueError(
             f"a batch of {places} cells is larger than the number of cells that may be drawn, "

@@ -73,7 +73,7 @@ class Plan:
         self.places, self.seed, self.index_cache = places, seed, index_cache
         group, shares, window, cap = by_kind(cells, axes)
         column, weights, requested, drawable = shares_and_cells(cells, group, shares, places)
-        self.n_cells = int(np.count_nonzero(drawable))
+        self.n_cells = len(cells) if drawable is None else int(np.count_nonzero(drawable))
         self.n_batches = self.n_cells // places
         hours = window.values(cells) if window else None
         self.timed = window is not None
@@ -81,7 +81,7 @@ class Plan:
         self.half_width, self.share_inside = (window.half_width, window.inside) if window else (np.nan, np.nan)
         capped = cells.column(cap.column) if cap else None
         self.cap = cap.most if cap else 0
-        positions = None if self.n_cells == len(cells) else np.flatnonzero(drawable)
+        positions = None if drawable is None else np.flatnonzero(drawable)
         labels = [one.column for one in requested]
         strata = find_strata(index_cache, column, labels, hours, capped, positions, len(cells))
         self.strata = strata if capped is None else strata._replace(capped=capped.codes)
