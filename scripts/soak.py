@@ -3,7 +3,8 @@
     uv run python scripts/soak.py                        # 20,000 steps on 2 ranks, and 100 jobs
     uv run python scripts/soak.py --steps 2000 --jobs 10
 
-The first fifth of each is left out of the slopes, as libraries load and caches fill there.
+The first fifth of each is left out of the slopes, as libraries load and caches fill there. Each job counts once, by the
+median of the looks that were taken until it was finished.
 """
 
 from __future__ import annotations
@@ -28,59 +29,69 @@ TINY = (
     *("trainer.enable_progress_bar=false", "trainer.limit_val_batches=1", "model.hidden=16"),
 )
 MEASURED = {
-    **{"resident": " MB", "of it of services of W&B": " MB", "services of W&B": ""},
-    **{"open files": "", "threads": "", "temporary folders": ""},
+    **{"resident": " MB", "of it not shared (PSS)": " MB", "resident of services of W&B": " MB", "services of W&B": ""},
+    **{"processes": "", "open files": "", "threads": "", "temporary folders": ""},
 }
 
 
 def looked_at(root: psutil.Process, temporary: Path) -> list[float]:
     """Return what is `MEASURED` of a process and all that it started."""
-    totals = np.zeros(5)
+    totals = np.zeros(7)
     for process in [root, *root.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
-            resident, of_wandb = process.memory_info().rss / 2**20, "wandb-core" in process.name()
-            totals += resident, of_wandb * resident, of_wandb, process.num_fds(), process.num_threads()
+            memory, of_wandb = process.memory_full_info(), "wandb-core" in process.name()
+            resident, alone = memory.rss / 2**20, memory.pss / 2**20
+            totals += resident, alone, of_wandb * resident, of_wandb, 1, process.num_fds(), process.num_threads()
     return [*totals.tolist(), len(list(temporary.iterdir()))]
 
 
-def followed(command: list[str], directory: Path) -> tuple[list[list[float]], float]:
+def followed(command: list[str], directory: Path) -> tuple[list[list[float]], list[int], float]:
     """Run a command, and look at it every so often.
 
     Returns
     -------
     rows : list of list of float
         What :func:`looked_at` gave.
+    finished : list of int
+        How many runs were finished at each look.
     seconds : float
         How long the command took.
     """
     temporary = directory / "tmp"
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
-    rows, begun = [], time.monotonic()
+    rows, finished, begun = [], [], time.monotonic()
     with open(directory / "said.txt", "w") as said:
         process = subprocess.Popen(command, cwd=directory, env=environment, stdout=said, stderr=subprocess.STDOUT)
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             with contextlib.suppress(psutil.Error):
                 rows.append(looked_at(watched, temporary))
+                finished.append(sum(1 for _ in directory.rglob("finished")))
             time.sleep(EVERY)
     if process.returncode:
         last = (directory / "said.txt").read_text()[-2000:]
         sys.exit(f"the command ended with exit code {process.returncode}; the last of what it printed:\n{last}")
     print(f"  left in the folder for temporary files: {[path.name for path in temporary.iterdir()] or 'nothing'}")
-    return rows, time.monotonic() - begun
+    return rows, finished, time.monotonic() - begun
 
 
-def told(rows: list[list[float]], seconds: float, n: int, per: str) -> None:
+def told(looks: list[list[float]], finished: list[int], seconds: float, n: int, per: str) -> None:
     """Print the slope of each number after the first fifth, per thousand steps or per ten jobs."""
-    part = np.asarray(rows[len(rows) // 5 : -2])
-    done = np.linspace(0.2 * n, n, len(part))
+    rows = np.asarray(looks)
+    if per == "job":  # one row for each
+        done = np.unique(finished)[:-1]
+        rows = np.array([np.median(rows[np.equal(finished, number)], axis=0) for number in done])
+        print(f"  of {n:,} jobs, {finished[-1]:,} were finished at the last look")
+    else:
+        done, rows = np.linspace(0, n, len(rows) - 2), rows[:-2]
+    part, done = rows[len(rows) // 5 :], done[len(rows) // 5 :]
     unit = 1000 if per == "step" else 10
     for (name, of), column in zip(MEASURED.items(), part.T, strict=True):
         slope = theilslopes(column, done).slope * unit  # of medians, which the end does not change
         first, last = np.median(column[: len(column) // 5 + 1]), np.median(column[-len(column) // 5 - 1 :])
         print(f"  {name}: {first:.0f} to {last:.0f}{of}, {slope:+.2f} per {unit:,} {per}s")
-    print(f"  {n:,} {per}s in {seconds:.0f} s, {len(rows)} looks", flush=True)
+    print(f"  {n:,} {per}s in {seconds:.0f} s, {len(looks)} looks", flush=True)
 
 
 def main() -> None:

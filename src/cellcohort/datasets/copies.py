@@ -156,6 +156,8 @@ def copy_numbers(cells: CellTable) -> np.ndarray:
 
 def copied(cells: CellTable, among: np.ndarray) -> np.ndarray:
     """Return which cells have the same values as one of those `among`, as far as is known."""
+    if not cells.has(COPIES):
+        return np.zeros(len(cells), bool)
     groups = copy_numbers(cells)
     return (groups > 0) & np.isin(groups, groups[among])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import copied, copy_numbers
-from cellcohort.datasets.held_out_groups import choose_evenly, choose_groups, leads, linked, whole_groups
+from cellcohort.datasets.held_out_groups import choose_evenly, choose_groups, leads, linked, numbered, whole_groups
 from cellcohort.datasets.protocol import LabelledCells, Paired
 from cellcohort.labels import by_label
 from cellcohort.messages import listed, plural_of, several, whole_number
@@ -230,7 +230,7 @@ def _codes(cells: CellTable, name: Name) -> np.ndarray:
 def _strata(cells: CellTable, columns: Sequence[str] = ("experiment", "condition")) -> np.ndarray:
     """Return the number of the stratum of every cell, that of its labels in columns that the table has."""
     there = [name for name in columns if cells.has(name)]
-    return _codes(cells, there) if there else np.zeros(len(cells), np.int64)
+    return cells.column(there).codes if there else np.zeros(len(cells), np.int8)
 
 
 def _conditions(cells: CellTable) -> np.ndarray:
@@ -342,7 +342,8 @@ def _of_groups(
 ) -> tuple[np.ndarray, float]:
     """Hold out groups of every combination of labels, and give the share of groups that are not alone in theirs."""
     stratum = _strata(cells, columns)
-    of, labels = np.divmod(np.unique(group * (stratum.max() + 1) + stratum), stratum.max() + 1)
+    n = int(stratum.max()) + 1
+    of, labels = np.divmod(np.unique(group * n + stratum), n)
     names = np.unique(of)
     sets = np.split(labels, np.searchsorted(of, names)[1:])
     number = {one: i for i, one in enumerate(dict.fromkeys(tuple(one.tolist()) for one in sets))}
@@ -353,8 +354,8 @@ def _of_groups(
 
 def _by_group(group: np.ndarray, stratum: np.ndarray, condition: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """Hold out whole groups of the stratum of their first row."""
-    _, first, place, size = np.unique(group, return_index=True, return_inverse=True, return_counts=True)
-    return choose_groups(size, stratum[first], condition[first], fraction, seed)[place]
+    first, number, size = numbered(group)
+    return choose_groups(size, stratum[first], condition[first], fraction, seed)[number]
 
 
 def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int, copies: np.ndarray) -> np.ndarray:
@@ -364,14 +365,15 @@ def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int, copies: 
     the whole and as near as whole cells come to it in each condition and each stratum. A condition, and a stratum of
     several cells, keeps one for training. Copies go where the first of them in the smallest stratum goes.
     """
-    stratum, every = _strata(cells), np.arange(len(cells))
+    stratum, condition = _strata(cells), _conditions(cells)
     size = np.bincount(stratum)
-    lead = leads(copies, size[stratum])
-    rows = np.flatnonzero(lead == every)
-    condition = _conditions(cells)
-    chunk = _codes(cells, whole)[rows]
-    _, first, piece = np.unique(stratum[rows] * (chunk.max() + 1) + chunk, return_index=True, return_inverse=True)
-    pieces = np.bincount(stratum[rows][first], minlength=len(size))
+    rows = lead = np.arange(len(cells))
+    if copies.any():
+        lead = leads(copies, size[stratum])
+        rows = rows[lead == rows]
+    chunk = cells.column(whole)
+    first, piece, _ = numbered(stratum[rows] * np.int64(len(chunk.labels)) + chunk.codes[rows])
+    pieces = np.bincount(stratum[rows[first]], minlength=len(size))
     many = (pieces * min(fraction, 1 - fraction) >= 2)[stratum[rows]]
     held_out = np.zeros(len(cells), bool)
     if many.any():
@@ -384,5 +386,6 @@ def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int, copies: 
     held_out = held_out[lead]
     for group in (np.where(size[stratum] > 1, stratum, -1), condition):
         back = whole_groups(held_out, group)
-        held_out[np.isin(lead, lead[back])] = False
+        if len(back):
+            held_out[np.isin(lead, lead[back])] = False
     return held_out
