@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from typing import Any
@@ -66,6 +67,24 @@ def test_primary_groups(weights: list[int], first: int, begin: int) -> None:
     np.testing.assert_array_equal(occurrences_before(groups, first, key), before)
     assert before.tolist() == oracle.occurrences_before(end.tolist(), begin, first, int(key))
     assert np.abs(np.bincount(led, minlength=len(weights)) - len(led) * np.array(weights) / sum(weights)).max() < 5
+
+
+@laws
+@given(
+    st.lists(st.integers(1, 100), min_size=1, max_size=6),
+    st.sampled_from([2**30, 2**31, 2**32, 2**33, 10**10, 10**12]),
+    st.integers(0, 40),
+    st.integers(0, 2**32 - 1),
+)
+def test_batches_before_a_far_one_are_counted_exactly(weights: list[int], far: int, more: int, begin: int) -> None:
+    end = np.rint(np.cumsum(weights) / sum(weights) * WHOLE).astype(np.int64)
+    groups, key, first = Groups(end, begin), key_of(begin), far // RUN * RUN
+    below = [floor_sum.py_func(first, WHOLE, STEP, begin + WHOLE - low) for low in [0, *end.tolist()]]  # of any size
+    expected = [before - after for before, after in itertools.pairwise(below)]
+    assert sum(expected) == first
+    assert occurrences_before(groups, first, key).tolist() == expected
+    begun = np.bincount(primary_groups(groups, first, more, key), minlength=len(end))
+    assert occurrences_before(groups, first + more, key).tolist() == (expected + begun).tolist()
 
 
 @laws

@@ -14,6 +14,7 @@ from numba import njit
 from cellcohort.sampling.rng import STEP, WHOLE, Whole, floor_sum, mix, permuted
 
 RUN = 16  # batches
+SUMMED = 2**30  # numbers that are summed up at once, so that no sum exceeds 64 bits
 _U = np.uint64
 
 
@@ -46,7 +47,12 @@ def occurrences_before(groups: Groups, first: int, key: np.uint64) -> np.ndarray
     """How many batches before number `first` are built around each group."""
     runs = first // RUN
     last = primary_groups(groups, runs * RUN, first - runs * RUN, key)
-    return _numbers_within(groups, runs * RUN) + np.bincount(last, minlength=len(groups.end))
+    laps, left = divmod(runs * RUN, WHOLE)  # in each of which every number lies at a place of its own
+    found = laps * np.diff(groups.end, prepend=0) + np.bincount(last, minlength=len(groups.end))
+    for start in range(0, left, SUMMED):
+        part = groups._replace(begin=(groups.begin + start * STEP) % WHOLE)
+        found += _numbers_within(part, min(SUMMED, left - start))
+    return found
 
 
 @njit(cache=True, nogil=True)
