@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numba
 import pytest
+from numba.core import caching
 
-from cellcohort.numba_cache import choose_numba_cache, remove_outdated_code
+from cellcohort.numba_cache import RECORD, _place, choose_numba_cache, remove_outdated_code
 
 
 @pytest.fixture
@@ -50,40 +52,71 @@ def test_it_is_left_where_it_is_if_a_place_is_writable_or_named(place: Path, mon
     assert not list(place.iterdir()) and os.environ["NUMBA_CACHE_DIR"] == "named"
 
 
-def package_with_code(place: Path) -> dict[str, Path]:
-    """Write modules a -> b -> c and d, and for each the index and the code of a function, newer than all sources."""
+@pytest.fixture(params=["beside the sources", "NUMBA_CACHE_DIR", "of the user"])
+def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Modules a -> b -> c and d, of which all but c have compiled functions, and the code of these."""
     sources = {
-        "a": "import os\n\nfrom pkg.below.b import f\n",
-        "below/b": "from pkg.c import (\n    g,\n)\n",
+        "a": "import os\n\nfrom pkg.below.b import f\n@njit",
+        "below/b": "from pkg.c import (\n    g,\n)\n@njit",
         "c": "",
-        "d": "",
+        "d": "@njit",
     }
-    package, indexes = place / "pkg", {}
+    package = tmp_path / "pkg"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "code") if request.param == "NUMBA_CACHE_DIR" else "")
+    if request.param == "of the user":
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+        monkeypatch.setattr("cellcohort.numba_cache._writable", lambda _: False)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", os.environ["NUMBA_CACHE_DIR"])
     for name, text in sources.items():
         source = package / f"{name}.py"
-        cache = source.parent / "__pycache__"
-        cache.mkdir(parents=True, exist_ok=True)
+        source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(text, encoding="utf-8")
-        os.utime(source, ns=(0, 10**9))
-        indexes[source.stem] = cache / f"{source.stem}.kernel-3.py312.nbi"
-        for file in (indexes[source.stem], cache / f"{source.stem}.kernel-3.py312.1.nbc"):
-            file.write_bytes(b"code")
-            os.utime(file, ns=(0, 2 * 10**9))
-    return indexes
+    remove_outdated_code(package)
+    for name in ("a", "below/b", "d"):
+        place, stem = _place((package / name).parent), name.rpartition("/")[2]
+        for end in ("nbi", "1.nbc"):
+            (place / f"{stem}.kernel-3.py312.{end}").write_bytes(b"code")
+    return package
 
 
-def test_code_is_removed_where_a_module_that_it_contains_functions_of_has_changed(tmp_path: Path) -> None:
-    indexes = package_with_code(tmp_path)
-    remove_outdated_code(tmp_path / "pkg")
-    assert all(index.exists() for index in indexes.values())
-    os.utime(tmp_path / "pkg" / "c.py", ns=(0, 3 * 10**9))
-    remove_outdated_code(tmp_path / "pkg")
-    assert [name for name, index in indexes.items() if index.exists()] == ["d"]
-    assert [path.name for path in tmp_path.rglob("*.nbc")] == ["d.kernel-3.py312.1.nbc"]
+def left(package: Path) -> list[str]:
+    remove_outdated_code(package)
+    found = [path.name.partition(".")[0] for path in package.parent.rglob("*.nb[ic]")]
+    assert all(found.count(name) == 2 for name in found)  # the index and the code
+    return sorted(set(found))
 
 
-def test_code_of_a_module_that_is_gone_is_removed(tmp_path: Path) -> None:
-    indexes = package_with_code(tmp_path)
-    (tmp_path / "pkg" / "c.py").unlink()
-    remove_outdated_code(tmp_path / "pkg")
-    assert [name for name, index in indexes.items() if index.exists()] == ["d"]
+def test_code_is_removed_where_a_module_that_it_contains_functions_of_has_changed(package: Path) -> None:
+    assert left(package) == ["a", "b", "d"]
+    (package / "c.py").write_text("x = 1")
+    os.utime(package / "c.py", ns=(0, 10**9))  # as an upgrade that keeps the times of its files
+    assert left(package) == ["d"]
+
+
+def test_code_is_kept_where_other_modules_or_times_have_changed(package: Path) -> None:
+    (package / "other.py").write_text("x = 1")
+    os.utime(package / "c.py")
+    assert left(package) == ["a", "b", "d"]
+
+
+def test_code_of_a_module_that_is_gone_is_removed(package: Path) -> None:
+    (package / "d.py").unlink()
+    assert left(package) == ["a", "b"]
+    (package / "c.py").unlink()
+    assert left(package) == []
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "{}"])
+def test_code_of_unknown_sources_is_removed(package: Path, text: str | None) -> None:
+    record = _place(package) / RECORD
+    record.unlink() if text is None else record.write_text(text)
+    assert left(package) == ["b"]
+
+
+def test_numba_keeps_code_where_it_is_looked_for(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numba.misc.appdirs.AppDirs.user_cache_dir", f"{os.environ.get('XDG_CACHE_HOME')}/numba")
+    if os.environ.get("XDG_CACHE_HOME", "").endswith("home"):  # where it finds no other place writable
+        locator: Any = caching.UserWideCacheLocator
+    else:
+        locator = caching.UserProvidedCacheLocator if numba.config.CACHE_DIR else caching.InTreeCacheLocator
+    assert Path(locator(left, str(package / "a.py")).get_cache_path()) == _place(package)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import glob
+import hashlib
+import json
 import os
 import re
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+
+from xxhash import xxh3_64
+
+RECORD = "cellcohort.json"  # beside compiled code: the digests of its modules
 
 
 def choose_numba_cache() -> None:
@@ -36,41 +44,80 @@ def _writable(folder: Path) -> bool:
 
 
 def remove_outdated_code(package: Path = Path(__file__).parent) -> None:
-    """Remove compiled code that numba kept in the folders of this package, and that is older than a source of it.
+    """Remove compiled code of this package that was made of other sources than there are now.
 
     Numba compares code with the file of its function alone, while the code contains functions of other modules too.
-    After an upgrade that changes these, it would go on with what they were.
+    After an upgrade that changes these, it would go on with what they were. So a file beside the code holds the digest
+    of every module with compiled functions and of all that it imports from this package, as it was at the last import.
+    Times of files play no part: an upgrade may bring older ones.
 
     Parameters
     ----------
     package : Path
         Folder of the package, which imports its own modules by their full names.
     """
-    changed: dict[Path, int] = {}
-    for index in package.rglob("__pycache__/*.nbi"):
-        source = index.parent.parent / f"{index.name.split('.')[0]}.py"
-        try:
-            if index.stat().st_mtime_ns >= _last_change(source, package, changed):
-                continue
-            for code in index.parent.glob(f"{glob.escape(index.stem)}.*.nbc"):
-                code.unlink(missing_ok=True)
-            index.unlink()
-        except OSError:  # another process removes it, or it is of another user
-            continue
+    texts = {}  # by full name; that of a folder for its __init__.py
+    for folder, _, files in os.walk(package):
+        for file in files:
+            if file.endswith(".py"):
+                path = os.path.join(folder, file)
+                name = path[len(str(package.parent)) + 1 : -3].replace(os.sep, ".").removesuffix(".__init__")
+                with open(path, "rb") as opened:
+                    texts[name] = opened.read()
+    parts = _parts(texts, package.name)
+    own = {name: xxh3_64(text).digest() for name, text in texts.items()}
+    now: dict[str, dict[str, str]] = {}
+    for name, text in texts.items():
+        if b"njit" in text:
+            found = xxh3_64(b"".join(part.encode() + own[part] for part in sorted(parts(name))))
+            folder, _, stem = name.rpartition(".")
+            now.setdefault(folder, {})[stem] = found.hexdigest()
+    for folder, modules in now.items():
+        with suppress(OSError):  # of another user
+            _keep_up(_place(package.parent.joinpath(*folder.split("."))), modules)
 
 
-def _last_change(source: Path, package: Path, changed: dict[Path, int]) -> int:
-    """When a module, or one that it imports from this package, was changed last; in ns, and for ever if it is gone."""
-    if source in changed:
-        return changed[source]
-    try:
-        last, text = source.stat().st_mtime_ns, source.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return sys.maxsize
-    changed[source] = last
-    for name in re.findall(rf"^from {package.name}\.([\w.]+) import", text, re.MULTILINE):
-        imported = package.joinpath(*name.split("."))
-        imported = imported / "__init__.py" if imported.is_dir() else imported.with_suffix(".py")
-        last = max(last, _last_change(imported, package, changed))
-    changed[source] = last
-    return last
+def _parts(texts: dict[str, bytes], package: str) -> Callable[[str], set[str]]:
+    """Return a function that gives a module and all that it imports, and that these import."""
+    imported = re.compile(rb"^from (%b\.[\w.]+) import" % package.encode(), re.MULTILINE)
+
+    @cache
+    def imports(name: str) -> set[str]:
+        return {found for each in imported.findall(texts[name]) if (found := each.decode()) in texts}
+
+    def parts(name: str) -> set[str]:
+        found, left = {name}, [name]
+        while left:
+            new = imports(left.pop()) - found
+            found |= new
+            left += new
+        return found
+
+    return parts
+
+
+def _place(folder: Path) -> Path:
+    """Return where numba keeps the code of the modules in a folder."""
+    if not (chosen := os.environ.get("NUMBA_CACHE_DIR")) and _writable(folder):
+        return folder / "__pycache__"
+    path = os.path.abspath(folder)
+    below = f"{os.path.basename(path)}_{hashlib.sha1(path.encode(), usedforsecurity=False).hexdigest()}"
+    of_user = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(chosen or os.path.join(of_user, "numba"), below)
+
+
+def _keep_up(place: Path, now: dict[str, str]) -> None:
+    """Remove the code of modules whose digest is not the one that is recorded beside it, and record those of now."""
+    record, known = place / RECORD, {}
+    with suppress(FileNotFoundError, ValueError):
+        known = json.loads(record.read_bytes())
+    if known == now:
+        return
+    for code in place.glob("*.nb[ic]"):
+        module = code.name.split(".")[0]
+        if module not in now or known.get(module) != now[module]:
+            code.unlink(missing_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
+    beside = record.with_name(f".{os.getpid()}.{RECORD}")
+    beside.write_text(json.dumps(now))
+    beside.replace(record)
