@@ -20,6 +20,7 @@ from cellcohort.sampling.planning.label_shares import shares_and_cells
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.primary_sets import check_blocks
 
+INTEGERS = (int, "int", "PositiveInt", "NonNegativeInt")  # annotations of options
 _KEPT = 2  # settings whose index is kept: that of the epoch in use, and that of the one loaded ahead
 
 
@@ -62,7 +63,7 @@ class Schedule:
             if knob == "column":
                 raise ValueError(f"schedule changes {name}, but an axis has one column in all epochs; leave it out.")
             option = signature(type(axes[axis])).parameters.get(knob)
-            self.values[name] = _values(key, value, whole=option is not None and option.annotation in ("int", int))
+            self.values[name] = _values(key, value, whole=option is not None and option.annotation in INTEGERS)
         self.n_epochs = max((len(values) for values in self.values.values()), default=1)
         for epoch in range(self.n_epochs):
             self.axes(epoch)
