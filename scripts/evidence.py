@@ -236,7 +236,11 @@ def arm_picture(tables: dict[str, pd.DataFrame], norm: str = "batch") -> Figure:
             x = np.array([strategies.index(name) for name in rows.index]) + 0.2 * (number - (len(norms) - 1) / 2)
             _points(axes, x, rows, colour)
             axes.plot([], [], "s", color=colour, label=own)
-        axes.set_xticks(np.arange(len(strategies)), strategies, rotation=30 if max(map(len, strategies)) > 6 else 0)
+        axes.set_xticks(np.arange(len(strategies)), strategies)
+        if max(map(len, strategies)) > 6:
+            axes.tick_params("x", rotation=30)
+            for label in axes.get_xticklabels():
+                label.set(ha="right", rotation_mode="anchor")
         axes.set_title(score, fontsize=9)
     known = "random batches"
     if len(norms) > 1:
