@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -422,16 +421,6 @@ def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyP
     said = r"lost \(no worker is left, and nothing was finished for 30 seconds\)\. .*kept in .*start workers"
     with pytest.raises(RuntimeError, match=said), _lost_workers(tmp_path):
         next(finished)
-
-
-def test_threads_that_do_not_begin_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = threading.Event()
-    monkeypatch.setattr(preparation_workers, "LocalCluster", lambda **_: end.wait(60))
-    monkeypatch.setattr(preparation_workers, "WAIT_SECONDS", 0.1)
-    said = r"did not start in this process within 0\.1 seconds.*prepare\.cluster"
-    with pytest.raises(TimeoutError, match=said), preparation_workers.workers(None, 1):
-        pass
-    end.set()
 
 
 def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from threading import Thread
 from typing import Any
 
 from dask.distributed import Client, Future, LocalCluster, wait
@@ -22,8 +20,6 @@ def workers(address: str | None, threads: int) -> Iterator[Client]:
     ------
     ValueError
         No scheduler answers at `address`, or it has no workers.
-    TimeoutError
-        The threads of this process have not begun to work in 30 seconds.
     """
     if address is not None:
         with _connected(address) as client:
@@ -31,32 +27,13 @@ def workers(address: str | None, threads: int) -> Iterator[Client]:
         return
     options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": threads, "processes": False}
     options["silence_logs"] = logging.CRITICAL  # an error of a worker is raised here, and need not be told twice
-    cluster = _started(lambda: LocalCluster(**options, dashboard_address="127.0.0.1:0"))
+    cluster = LocalCluster(**options, dashboard_address="127.0.0.1:0")
     try:
         with Client(cluster, timeout=WAIT_SECONDS) as client:
             yield client
     finally:
         with suppress(TimeoutError):  # by itself it waits for ever
             cluster.close(timeout=WAIT_SECONDS)
-
-
-def _started(start: Callable[[], LocalCluster]) -> LocalCluster:
-    """Start a cluster; dask itself would wait for ever."""
-    cluster = concurrent.futures.Future[LocalCluster]()
-
-    def run() -> None:
-        try:
-            cluster.set_result(start())
-        except BaseException as error:
-            cluster.set_exception(error)
-
-    Thread(target=run, daemon=True).start()  # which does not hold up the end of the process
-    with suppress(TimeoutError):
-        return cluster.result(WAIT_SECONDS)
-    raise TimeoutError(
-        f"Dask did not start in this process within {WAIT_SECONDS} seconds; see whether the machine is overloaded, or "
-        "start a cluster by yourself (`dask scheduler`, `dask worker`) and name it with prepare.cluster."
-    )
 
 
 def as_they_finish(client: Client, futures: Sequence[Future]) -> Iterator[Future]:
