@@ -34,6 +34,14 @@ def test_codes_follow_sorted_labels() -> None:
     assert "4 cells" in repr(cells)
 
 
+@pytest.mark.parametrize("n", [127, 128, 129, 32_768])
+def test_joint_labels_may_fill_a_kind_of_integers(n: int) -> None:
+    f = pd.DataFrame({"experiment": "plate", "condition": [f"{i % n:05}" for i in range(n + 3)]})
+    joint = CellTable.from_frame(f).column(["experiment", "condition"])
+    assert joint.labels == tuple(("plate", f"{i:05}") for i in range(n))
+    assert joint.codes.tolist() == [i % n for i in range(n + 3)]
+
+
 def test_joint_labels_cannot_collide() -> None:
     f = frame().assign(plate=["a", "a_x", "a", "a"], drug=["x_y", "y", "x", "x"])
     joint = make(f).column(["experiment", "condition"])

@@ -168,7 +168,10 @@ def joint_column(columns: list[Column], files: ArrayFiles) -> Column:
 
     def joined() -> list[np.ndarray]:
         few = math.prod(widths) <= max(len(columns[0].codes), FEW)
-        code = np.zeros(len(columns[0].codes), _smallest(math.prod(widths)) if few else np.int64)
+        kind = (
+            _smallest(math.prod(widths) + 1) if few else np.int64
+        )  # holds each width too, not only the codes below it
+        code = np.zeros(len(columns[0].codes), kind)
         for column, width in zip(columns, widths, strict=True):
             code *= width
             code += column.codes
