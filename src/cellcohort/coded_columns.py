@@ -168,9 +168,7 @@ def joint_column(columns: list[Column], files: ArrayFiles) -> Column:
 
     def joined() -> list[np.ndarray]:
         few = math.prod(widths) <= max(len(columns[0].codes), FEW)
-        kind = (
-            _smallest(math.prod(widths) + 1) if few else np.int64
-        )  # holds each width too, not only the codes below it
+        kind = _smallest(math.prod(widths) + 1) if few else np.int64  # holds a width, not only codes below it
         code = np.zeros(len(columns[0].codes), kind)
         for column, width in zip(columns, widths, strict=True):
             code *= width
