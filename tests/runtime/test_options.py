@@ -153,12 +153,14 @@ def test_a_value_out_of_range_is_refused_and_those_of_lightning_are_too(override
 
 
 def test_an_accelerator_or_a_strategy_that_lightning_does_not_know_is_refused() -> None:
-    for typed in ("accelerator=cuda", "accelerator=mps", "strategy=ddp_spawn", "strategy=fsdp"):
+    for typed in ("accelerator=cuda", "accelerator=mps", "strategy=ddp_spawn", "strategy=FSDP"):
         check_choices(compose("data=demo", f"trainer.{typed}").trainer)
     with pytest.raises(
         ValueError, match=r"accelerator='gpuu' is not a choice\. Did you mean 'gpu'\? Use one of auto, cpu"
     ):
         check_choices(compose("data=demo", "trainer.accelerator=gpuu").trainer)
+    with pytest.raises(ValueError, match=r"accelerator='CPU' is not a choice"):
+        check_choices(compose("data=demo", "trainer.accelerator=CPU").trainer)
     with pytest.raises(ValueError, match=r"trainer\.strategy='ddpp' is not a choice\. .* ddp, "):
         check_choices(compose("data=demo", "trainer.strategy=ddpp").trainer)
 
@@ -241,6 +243,8 @@ def test_a_script_refuses_it_before_a_directory_is_made(
     ("annotation", "words"),
     [
         (int | None, "an integer or null"),
+        (int | float | None, "an integer, a number or null"),
+        (float | None | int, "an integer, null or a number"),
         (Annotated[float, Gt(0), Lt(1)], "a number > 0 and < 1"),
         (Literal["mean", True] | Sequence[float], "'mean', true or a list of numbers"),
         (tuple[int, int] | Mapping[str, float], "a list of 2 integers or a mapping of names to numbers"),

@@ -216,7 +216,8 @@ def check_choices(trainer: Any) -> None:
     accelerators, strategies = AcceleratorRegistry.available_accelerators(), StrategyRegistry.available_strategies()
     for name in rare:
         known = sorted({"auto", *(("gpu", *accelerators) if name == "accelerator" else strategies)})
-        if asked[name].lower() not in known:
+        typed = asked[name].lower() if name == "strategy" else asked[name]  # as Lightning takes them
+        if typed not in known:
             hint = meant([asked[name]], known)
             raise ValueError(f"trainer.{name}={asked[name]!r} is not a choice. {hint}Use one of {listed(known)}.")
 

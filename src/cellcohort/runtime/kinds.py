@@ -74,7 +74,11 @@ def in_words(annotation: Any) -> str:
 def _alternatives(annotation: Any) -> list[str]:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        return [words for each in inner for words in _alternatives(each)]
+        kinds = list(inner)
+        if int in kinds and float in kinds:  # Python gives one of two equal unions for the other, in its order
+            first, second = sorted((kinds.index(int), kinds.index(float)))
+            kinds[first], kinds[second] = int, float
+        return [words for each in kinds for words in _alternatives(each)]
     if origin is Literal:
         return [json.dumps(each) if isinstance(each, bool) else repr(each) for each in inner]
     return [_kind(annotation, origin, inner)]
