@@ -274,10 +274,11 @@ class StoredBatch:
         with whole(path) as beside:
             self.table().to_csv(beside, index=False)
         if len(self.samples.shape) == 4:
-            from cellcohort.preview.contact_sheet import sheet  # here, since tables need no pictures
+            from cellcohort.figure_files import write_png  # here, since tables need no pictures
+            from cellcohort.preview.contact_sheet import sheet
 
             picture = directory / f"{name}.png"
-            sheet(self.samples, self.sampler, [self.place[1]], self.seed, self.place[0]).savefig(picture)
+            write_png(sheet(self.samples, self.sampler, [self.place[1]], self.seed, self.place[0]), picture)
             return [path, picture]
         return [path]
 

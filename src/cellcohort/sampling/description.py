@@ -5,25 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any, Literal, Self
 
-from cellcohort.cells import CellTable
-from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.planning.shortfalls import rare_strata
-from cellcohort.sampling.protocol import Picker
-from cellcohort.sampling.schedule import Schedule
+from cellcohort.sampling.protocol import Options, Picker
 
 
-class Description:
-    """What follows from the options of a sampler and from its plan; the attributes are those of the sampler."""
+class Description(Options):
+    """What follows from the options of a sampler and from its plan."""
 
-    cells: CellTable
-    axes: dict[str, Axis]
-    batch_size: int
-    seed: int
-    rank: int
-    world_size: int
     scope: Literal["rank", "global"]
-    num_batches: int
-    schedule: Schedule | None
     _picker: Picker
     _per_epoch: Any
 

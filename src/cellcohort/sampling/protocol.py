@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cellcohort.sampling.schedule import Schedule
 
 
-class Sampler(Protocol):
-    """A pure sequence of batches, and the place in it at which the next pass begins: see `BatchSampler`."""
+class Options(Protocol):
+    """What a sampler was made with, and the number of its batches."""
 
     cells: CellTable
     axes: dict[str, Axis]
@@ -28,8 +28,13 @@ class Sampler(Protocol):
     rank: int
     world_size: int
     num_batches: int
-    fixed: bool
     schedule: Schedule | None
+
+
+class Sampler(Options, Protocol):
+    """A pure sequence of batches, and the place in it at which the next pass begins: see `BatchSampler`."""
+
+    fixed: bool
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
 
