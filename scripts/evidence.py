@@ -29,7 +29,8 @@ from cellcohort.comparison.plots import VERDICTS, styled
 from cellcohort.comparison.statistics import LEVEL, estimate, holm
 from cellcohort.comparison.table import BETTER, OPEN, WORSE
 from cellcohort.evaluation.scores_file import read_scores
-from cellcohort.runtime.run import FINISHED, strategy
+from cellcohort.runtime.resolvers import strategy
+from cellcohort.runtime.run_directory import FINISHED
 
 HERE = Path(__file__).parent
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#000000")  # of Okabe and Ito (2008)

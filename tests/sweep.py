@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 from cellcohort.composition.log import CompositionLog
-from cellcohort.runtime.run import strategy
+from cellcohort.runtime.resolvers import strategy
 
 LABELS = {"experiment": ["a", "b"], "condition": ["dead", "alive"]}
 AXES: dict[str, dict[str, Any]] = {

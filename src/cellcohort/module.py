@@ -26,7 +26,7 @@ from cellcohort.datasets.protocol import Views
 from cellcohort.messages import listed, several, whole_number
 from cellcohort.models import experiments
 from cellcohort.models._normalisation import experiment_norms
-from cellcohort.runtime.checkpoints import read_checkpoint
+from cellcohort.runtime.checkpoint_files import read_checkpoint
 from cellcohort.runtime.distributed import check_place
 from cellcohort.runtime.stored_config import check_targets
 

@@ -21,7 +21,8 @@ from omegaconf import DictConfig
 
 import wandb_file
 from cellcohort.composition.log import CompositionLog, read_about
-from cellcohort.runtime.run import Run, digest
+from cellcohort.runtime.run import Run
+from cellcohort.runtime.run_directory import digest
 from hydra_plugins.cellcohort_sweeps.sweeper import Job, _wandb_group, launched
 from launches import SCRIPTS, alone
 
@@ -176,7 +177,7 @@ def test_a_job_of_another_version_is_another_job(monkeypatch: pytest.MonkeyPatch
     options = {"seed": 0, "run_name": "one", "version": "${version:}"}
     before = digest(DictConfig(options))
     assert digest(DictConfig(options | {"run_name": "other"})) == before != digest(DictConfig(options | {"seed": 1}))
-    monkeypatch.setattr("cellcohort.runtime.run.version", lambda _: "99.0")
+    monkeypatch.setattr("cellcohort.runtime.run_directory.version", lambda _: "99.0")
     assert digest(DictConfig(options)) != before
 
 

@@ -23,7 +23,9 @@ from cellcohort.cells import CellTable
 from cellcohort.messages import whole_number
 from cellcohort.runtime.cli import explain, run_command
 from cellcohort.runtime.options import check_kinds
-from cellcohort.runtime.run import Run, digest, stamp, strategy
+from cellcohort.runtime.resolvers import stamp, strategy
+from cellcohort.runtime.run import Run
+from cellcohort.runtime.run_directory import digest
 from cellcohort.runtime.unknown_keys import refuse_unread
 from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched
 from cellcohort.sampling.axes.base import Axis

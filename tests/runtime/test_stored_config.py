@@ -18,8 +18,8 @@ from hydra.utils import get_object
 from cellcohort.comparison.runs import read_run
 from cellcohort.evaluation import load_run
 from cellcohort.module import ContrastiveModule
-from cellcohort.runtime import checkpoints
-from cellcohort.runtime.checkpoints import CheckpointFiles, newest_whole, read_checkpoint
+from cellcohort.runtime import checkpoint_files
+from cellcohort.runtime.checkpoint_files import CheckpointFiles, newest_whole, read_checkpoint
 from cellcohort.runtime.stored_config import check_targets, new_target, read_config
 
 STORED = Path(__file__).parents[1] / "data"
@@ -205,7 +205,7 @@ def test_a_flipped_byte_of_a_checkpoint_without_a_digest_is_refused(run: Path) -
 def test_a_full_disk_keeps_the_checkpoint_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CheckpointFiles().save_checkpoint(FILE, tmp_path / "last.ckpt")
     with monkeypatch.context() as full:
-        full.setattr(checkpoints, "open", lambda path, mode: io.open("/dev/full", mode), raising=False)  # noqa: SIM115, UP020
+        full.setattr(checkpoint_files, "open", lambda path, mode: io.open("/dev/full", mode), raising=False)  # noqa: SIM115, UP020
         with pytest.raises(OSError, match=rf"the disk of {tmp_path} is full: last\.ckpt was not written.*unchanged"):
             CheckpointFiles().save_checkpoint({"weight": torch.zeros(100_000)}, tmp_path / "last.ckpt")
     assert read_checkpoint(tmp_path / "last.ckpt")["epoch"] == 3

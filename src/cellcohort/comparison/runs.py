@@ -12,7 +12,8 @@ import pandas as pd
 
 from cellcohort.composition.log import read_about, read_composition
 from cellcohort.evaluation.scores_file import how_scored, read_scores
-from cellcohort.runtime.run import BASELINES, FINISHED, strategy
+from cellcohort.runtime.resolvers import BASELINES, strategy
+from cellcohort.runtime.run_directory import FINISHED
 from cellcohort.runtime.stored_config import config_told, read_config
 
 # neither what a run learns from nor how; "seed" is the pairing, "sampler" and "reading" are repeated elsewhere

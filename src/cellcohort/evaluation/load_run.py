@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from cellcohort.data import source_of
 from cellcohort.datasets.protocol import Samples
 from cellcohort.module import ContrastiveModule
-from cellcohort.runtime.checkpoints import read_checkpoint
+from cellcohort.runtime.checkpoint_files import read_checkpoint
 from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.stored_config import NEEDED as BUILT
 from cellcohort.runtime.stored_config import check_targets, config_told, made_by, read_config

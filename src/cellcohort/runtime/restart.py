@@ -15,7 +15,7 @@ from cellcohort.runtime.distributed import Launch
 def how_to_go_on(directory: Path) -> str:
     """Return the command that goes on with a run from its newest checkpoint that is whole."""
     if (directory / "checkpoints").is_dir():
-        from cellcohort.runtime.checkpoints import newest_whole  # here, since it imports torch
+        from cellcohort.runtime.checkpoint_files import newest_whole  # here, since it imports torch
 
         if newest := newest_whole(directory / "checkpoints"):
             return f"To go on: {command(resume=newest)}"

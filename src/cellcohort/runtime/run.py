@@ -2,133 +2,45 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping
 from contextlib import ExitStack
-from datetime import datetime
-from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cellcohort.extras import LIBRARIES, require
-from cellcohort.files import fingerprint, full_disk_named, whole
-from cellcohort.runtime import signals
+from cellcohort.files import full_disk_named, whole
+from cellcohort.runtime import resolvers, signals
 from cellcohort.runtime.compilation import told
 from cellcohort.runtime.distributed import Launch, check_choices, check_length
 from cellcohort.runtime.options import check_input, check_kinds
 from cellcohort.runtime.restart import how_to_go_on
-from cellcohort.runtime.trackers import finish_trackers, wandb_mode
+from cellcohort.runtime.run_directory import (
+    FINISHED,
+    STOPPED,
+    digest,
+    rest_of,
+    same_options,
+    set_aside,
+    set_aside_before,
+    unfinished,
+    written_config,
+)
+from cellcohort.runtime.trackers import finish_trackers
 from cellcohort.runtime.unknown_keys import refuse_unread
 
 if TYPE_CHECKING:
     from lightning import Callback
     from lightning.pytorch.loggers import Logger
 
-
-FINISHED = "finished"  # file in a run directory whose job came to its end; holds the digest of its options
-STOPPED = "stopped"  # file in a run directory whose job a signal stopped; holds how to go on
-OF_THE_LAUNCH = ("resume", "continues", "run_name", "trainer.devices", "trainer.num_nodes")  # may differ in a restart
-
-
-def digest(config: DictConfig) -> str:
-    """Return what is equal for jobs that would do the same: a digest of the options, as they are before resolving them.
-
-    The name of the run does not count, but the version of the package does.
-    """
-    options: Any = OmegaConf.to_container(config, resolve=False)
-    text = OmegaConf.to_yaml({key: value for key, value in options.items() if key != "run_name"}, sort_keys=True)
-    return fingerprint(f"{version('cellcohort')}\n{text}".encode(), digits=64)
-
-
-SHORT = {"experiment_aware": "experiment", "track_capped": "track"}  # axes in the names of runs and strategies
-
-
-BASELINES = "cellcohort.sampling.baselines."
-
-
-def strategy(axes: Mapping[str, Any], sampler: str = "") -> str:
-    """Return the name of a sampling strategy.
-
-    Parameters
-    ----------
-    axes : mapping
-        The axes, by name.
-    sampler : str
-        The class of the batch sampler, as ``_target_`` names it.
-
-    Returns
-    -------
-    str
-        The axes in alphabetical order, or "random" if there is none; for a sampler of another library the choice of
-        ``batch_sampler``.
-    """
-    if sampler.startswith(BASELINES):
-        return sampler.removeprefix(BASELINES).partition(".")[0]
-    return "-".join(sorted(SHORT.get(name, name) for name in axes)) or "random"
-
-
-def set_aside(directory: Path) -> Path:
-    """Move what a job left unfinished to ``unfinished/`` beside its directory, so that it can be done again there.
-
-    Returns
-    -------
-    pathlib.Path
-        Where it is now.
-    """
-    aside = directory.parent / "unfinished"
-    aside.mkdir(exist_ok=True)
-    place = aside / f"{directory.name}-{len(_set_aside_before(directory)) + 1}"
-    directory.rename(place)
-    return place
-
-
-def _set_aside_before(directory: Path) -> list[Path]:
-    """Return what earlier starts of a job left, the newest last."""
-    aside = directory.parent / "unfinished"
-    every = aside.iterdir() if aside.is_dir() else ()
-    own = [path for path in every if path.name.rpartition("-")[0] == directory.name]
-    return sorted(own, key=lambda path: int(path.name.rpartition("-")[2]))
-
-
-def stamp() -> str:
-    """Return a name that no other launch has and all ranks of this one share: ``<day>/<time>-<four characters>``.
-
-    A launch that torchrun restarts has the name of its first start.
-    """
-    return Launch.here().agree(lambda: f"{datetime.now():%Y-%m-%d/%H-%M-%S}-{secrets.token_hex(2)}", keep="stamp")
-
-
-def each_fold(folds: Any) -> str:
-    """Return the choices of a sweep over all folds, ``0,1,2,...``.
-
-    Raises
-    ------
-    ValueError
-        `folds` is not an integer of at least 2.
-    """
-    if not isinstance(folds, int) or folds < 2:
-        raise ValueError(
-            f"split.folds={folds} is not a number of folds; give as many as the data have experiments, such as "
-            "split.folds=9."
-        )
-    return ",".join(map(str, range(folds)))
-
-
-OmegaConf.register_new_resolver("each_fold", each_fold, replace=True)
-OmegaConf.register_new_resolver("strategy", strategy, replace=True)
-OmegaConf.register_new_resolver("stamp", stamp, use_cache=True, replace=True)
-OmegaConf.register_new_resolver("wandb_mode", wandb_mode, replace=True)
-OmegaConf.register_new_resolver("version", lambda: version("cellcohort"), replace=True)
+resolvers.register()
 
 
 class Run:
@@ -204,22 +116,22 @@ class Run:
     def _begin(self) -> str:
         """Write the config into the directory, on rank 0; gives the checkpoint that the run goes on from, or "" ."""
         launch, config = Launch.here(), self._config
-        begun = launch.restarts and _unfinished_run(self.directory)
-        if begun and _same_options(self.directory, config) is not False:
+        begun = launch.restarts and unfinished(self.directory)
+        if begun and same_options(self.directory, config) is not False:
             set_aside(self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        before = _set_aside_before(self.directory)[-1:]
-        if before and (launch.restarts or (before[0] / STOPPED).exists()) and _same_options(before[0], config):
-            from cellcohort.runtime.checkpoints import newest_whole  # here, since it imports torch
+        before = set_aside_before(self.directory)[-1:]
+        if before and (launch.restarts or (before[0] / STOPPED).exists()) and same_options(before[0], config):
+            from cellcohort.runtime.checkpoint_files import newest_whole  # here, since it imports torch
 
             if newest := newest_whole(before[0] / "checkpoints"):
                 config.resume = str(newest)
                 print(f"{self.directory} was begun before and goes on from {newest}.", flush=True)
             else:  # it may itself have gone on from another
-                config.resume = _stored(before[0]).get("resume")
+                config.resume = written_config(before[0]).get("resume")
         if config.get("resume"):
             with open_dict(config):
-                config.continues = _continued(Path(config.resume))
+                config.continues = rest_of(Path(config.resume))
         try:
             with open(self.directory / "config.yaml", "x", encoding="utf-8") as file:
                 file.write(OmegaConf.to_yaml(config, resolve=True))
@@ -260,9 +172,9 @@ class Run:
         """
         from lightning.pytorch.callbacks import ProgressBar  # here, since a preview needs no Lightning
 
-        from cellcohort.runtime.checkpoints import StopOnSignal
         from cellcohort.runtime.progress import EpochProgress
         from cellcohort.runtime.ranks import WatchRanks
+        from cellcohort.runtime.stop_on_signal import StopOnSignal
 
         offered = {"sampler": sampler, "run_dir": self.directory, "dirpath": self.directory / "checkpoints"}
         made: list[Callback] = [StopOnSignal()]
@@ -317,44 +229,3 @@ def _made(node: DictConfig, **offered: Any) -> Any:
     """Make the object of a config, which also gets those of the arguments offered that it takes by name."""
     taken = signature(get_object(node._target_)).parameters
     return instantiate(node, **{name: value for name, value in offered.items() if name in taken})
-
-
-def _unfinished_run(directory: Path) -> bool:
-    return (directory / "config.yaml").exists() and not (directory / FINISHED).exists()
-
-
-def _stored(directory: Path) -> Any:
-    """Return the config of a run, or what there is of it."""
-    try:
-        return yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return None
-
-
-def _same_options(directory: Path, config: DictConfig) -> bool | None:
-    """Whether the run of a directory has the options of this one, save those that a restart may change.
-
-    None where its config was not written to the end.
-    """
-    stored = _stored(directory)
-    if not isinstance(stored, dict):
-        return None
-    before = DictConfig(stored)
-    now = DictConfig(OmegaConf.to_container(config, resolve=True))
-    for key in OF_THE_LAUNCH:
-        for each in (before, now):
-            OmegaConf.update(each, key, None, force_add=True)
-    return bool(before == now)
-
-
-def _continued(checkpoint: Path) -> dict[str, Any]:
-    """Of which run a run is the rest: its name, the id of its W&B run, and the step that it goes on from."""
-    from cellcohort.runtime.checkpoints import read_checkpoint  # here, since it imports torch
-
-    run = checkpoint.absolute().parents[1]
-    ids = [path.name.rpartition("-")[2] for path in sorted(run.glob("wandb/*run-*-*")) if path.is_dir()]
-    return {
-        "run": run.name,
-        "wandb": ids[-1] if ids else None,
-        "step": int(read_checkpoint(checkpoint)["global_step"]),
-    }

@@ -24,7 +24,7 @@ from cellcohort.messages import listed, several
 from cellcohort.runtime import signals
 from cellcohort.runtime.outcomes import Checked, NotStartedError, Outcomes, cause_of, said, tracebacks
 from cellcohort.runtime.restart import command
-from cellcohort.runtime.run import FINISHED, digest, set_aside
+from cellcohort.runtime.run_directory import FINISHED, digest, set_aside
 
 NAMED_ANYWAY = ("sampler", "batch_sampler", "seed", "run_name")  # a run name tells them without being asked
 LONGEST_VALUE, LONGEST_NAME = 40, 150  # characters; a file name has 255 bytes at most, and others are made of it
