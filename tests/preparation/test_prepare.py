@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from typing import Any
 
 import annbatch
 import anndata
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -218,17 +220,21 @@ def test_a_source_that_was_lost_with_its_worker_is_sent_again(
             raise FuturesCancelledError([])
         wait(client, futures, what)
 
-    def refused(*_: Any, **__: Any) -> None:
-        raise OSError("Timed out trying to connect")
+    def gone_later(*_: Any, **__: Any) -> None:
+        if not left[0]:
+            raise OSError("Timed out trying to connect")
 
     monkeypatch.setattr(pipeline, "_wait", losing)
-    if cluster == "gone":
-        monkeypatch.setattr(Client, "wait_for_workers", refused)
-    elif losses < 3:
-        assert len(prepare(source, tmp_path / "out.zarr", **SMALL)) == 60
-        return
-    with pytest.raises(RuntimeError, match=r"workers of the cluster were lost .*start workers, and the same command"):
-        prepare(source, tmp_path / "out.zarr", **SMALL)
+    with local_cluster(n_workers=1, threads_per_worker=1, processes=False) as workers:
+        options: dict[str, Any] = {**SMALL, "cluster": workers.scheduler_address}
+        if cluster == "there" and losses < 3:
+            assert len(prepare(source, tmp_path / "out.zarr", **options)) == 60
+            return
+        with monkeypatch.context() as patch:
+            if cluster == "gone":
+                patch.setattr(Client, "wait_for_workers", gone_later)
+            with pytest.raises(RuntimeError, match=r"workers of the cluster were lost .*start workers, and the same"):
+                prepare(source, tmp_path / "out.zarr", **options)
 
 
 def test_what_is_there_already_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,6 +427,45 @@ def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyP
     said = r"lost \(no worker is left, and nothing was finished for 30 seconds\)\. .*kept in .*start workers"
     with pytest.raises(RuntimeError, match=said), _lost_workers(tmp_path):
         next(finished)
+
+
+def test_a_configuration_of_dask_that_cannot_start_is_nothing_to_threads_of_this_process(
+    tmp_path: Path,
+) -> None:
+    """A preload that ends its worker, or waits, is waited for without end by a LocalCluster."""
+    preload = tmp_path / "preload.py"
+    preload.write_text("raise SystemExit(3)")
+    with dask.config.set({f"distributed.{who}.preload": [str(preload)] for who in ("scheduler", "worker")}):
+        assert len(prepared(tmp_path, 60)) == 60
+
+
+def test_threads_that_cannot_start_are_told_with_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "BYTES_PER_BLOCK", 4 * 7 * 100)  # 7 blocks
+    source, start = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad")), threading.Thread.start
+    left = [2]
+
+    def limited(thread: threading.Thread) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
+
+    told = r"threads=4: 2 of 4 threads .*\(can't start new thread\)\. Set prepare\.threads=2, or raise .*`ulimit -u`"
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match=told):
+        patch.setattr(threading.Thread, "start", limited)
+        prepare(source, tmp_path / "out.zarr", **SMALL, threads=4)
+    assert len(prepare(source, tmp_path / "out.zarr", **SMALL, threads=2)) == 700
+
+
+def test_a_source_that_times_out_is_not_a_lost_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = AnnDataFiles(write(cells(60), tmp_path / "cells.h5ad"))
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(110, "Connection timed out")
+
+    monkeypatch.setattr(AnnDataFiles, "read", late)
+    with pytest.raises(TimeoutError, match="Connection timed out"):
+        prepare(source, tmp_path / "out.zarr", **SMALL)
 
 
 def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:

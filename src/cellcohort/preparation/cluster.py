@@ -2,49 +2,93 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import concurrent.futures
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
-from dask.distributed import Client, Future, LocalCluster, wait
+from dask.distributed import Client, Future, wait
 
 WAIT_SECONDS = 30  # for a scheduler to answer, for a first worker of it, and for workers that were lost to come back
+NAME = "preparation"  # of the threads
+
+
+class Threads:
+    """Threads of this process, used as a Dask client is.
+
+    Dask's own, those of a LocalCluster, are waited for without end where they cannot start.
+
+    Parameters
+    ----------
+    number : int
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._pool = ThreadPoolExecutor(number, NAME)
+
+    def scatter(self, data: Any, broadcast: bool) -> Any:  # noqa: ARG002
+        """Return the data, which all threads see."""
+        return data
+
+    def submit(self, work: Callable[..., Any], *arguments: Any, pure: bool) -> concurrent.futures.Future[Any]:  # noqa: ARG002
+        """Let a thread do the work.
+
+        Raises
+        ------
+        RuntimeError
+            The system starts no other thread.
+        """
+        try:
+            return self._pool.submit(work, *arguments)
+        except RuntimeError as error:
+            running = sum(thread.name.startswith(NAME) for thread in threading.enumerate())
+            raise RuntimeError(
+                f"threads={self._number}: {running} of {self._number} threads of this process were started, and the "
+                f"next was not ({error}). Set prepare.threads={max(running, 1)}, or raise the limit of the system on "
+                "processes and threads (`ulimit -u`, or that of the container)."
+            ) from None
+
+    def cancel(self, futures: Sequence[concurrent.futures.Future[Any]]) -> None:
+        """Leave out what no thread has begun."""
+        for future in futures:
+            future.cancel()
+
+    def close(self) -> None:
+        """Wait for what threads have begun."""
+        self._pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def workers(address: str | None, threads: int) -> Iterator[Client]:
-    """Return a client of the cluster at `address`, or without one of so many threads of this process.
+def workers(address: str | None, threads: int) -> Iterator[Client | Threads]:
+    """Return a client of the cluster at `address`, or without one so many threads of this process.
 
     Raises
     ------
     ValueError
         No scheduler answers at `address`, or it has no workers.
     """
-    if address is not None:
-        with _connected(address) as client:
-            yield client
-        return
-    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": threads, "processes": False}
-    options["silence_logs"] = logging.CRITICAL  # an error of a worker is raised here, and need not be told twice
-    cluster = LocalCluster(**options, dashboard_address="127.0.0.1:0")
+    client = Threads(threads) if address is None else _connected(address)
     try:
-        with Client(cluster, timeout=WAIT_SECONDS) as client:
-            yield client
+        yield client
     finally:
-        with suppress(TimeoutError):  # by itself it waits for ever
-            cluster.close(timeout=WAIT_SECONDS)
+        client.close()
 
 
-def as_they_finish(client: Client, futures: Sequence[Future]) -> Iterator[Future]:
-    """Yield futures as they finish; a wait in which no worker is left ends with an error.
+def as_they_finish(client: Client | Threads, futures: Sequence[Any]) -> Iterator[Any]:
+    """Yield futures as they finish; a wait in which no worker of a cluster is left ends with an error.
 
     Raises
     ------
     TimeoutError
         Nothing was finished for 30 seconds, and the cluster has no workers.
     """
-    pending = set(futures)
+    if isinstance(client, Threads):
+        yield from concurrent.futures.as_completed(futures)
+        return
+    pending: set[Future] = set(futures)
     while pending:
         try:
             found = wait(list(pending), timeout=WAIT_SECONDS, return_when="FIRST_COMPLETED")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -22,7 +22,7 @@ from cellcohort.datasets.stored.store import MANIFEST, Store
 from cellcohort.files import fingerprint, locked, whole
 from cellcohort.messages import changes, several, whole_number
 from cellcohort.missing_values import Missing
-from cellcohort.preparation.cluster import WAIT_SECONDS, as_they_finish, workers
+from cellcohort.preparation.cluster import WAIT_SECONDS, Threads, as_they_finish, workers
 from cellcohort.preparation.columns import storable
 from cellcohort.preparation.job import Plan, sized
 from cellcohort.preparation.order import stored_order
@@ -129,7 +129,7 @@ def prepare(
             place[order] = np.arange(len(order))
             with whole(plan.folder / "place.npy") as file:
                 np.save(file, place)
-        with workers(cluster, threads) as client, _lost_workers(plan.folder):
+        with workers(cluster, threads) as client, _lost_workers(plan.folder) if cluster else nullcontext():
             copies = _work(client, source, obs, plan, order, sizes)
         _finish(plan, out, {**about, "columns": columns, "copies": copies})
         shutil.rmtree(plan.folder)
@@ -202,7 +202,7 @@ def _begun(folder: Path, name: str, options: str) -> Iterator[None]:
 
 
 def _work(
-    client: Client, source: Source, obs: pd.DataFrame, plan: Plan, order: np.ndarray, sizes: dict[str, int]
+    client: Client | Threads, source: Source, obs: pd.DataFrame, plan: Plan, order: np.ndarray, sizes: dict[str, int]
 ) -> str:
     """Write all datasets, and return what is to be said of cells that have copies."""
     _read(client, source, plan)
@@ -225,7 +225,7 @@ def _work(
     return copies
 
 
-def _read(client: Client, source: Source, plan: Plan) -> None:
+def _read(client: Client | Threads, source: Source, plan: Plan) -> None:
     """Read all blocks; where a worker was lost with the source that was sent to it, the source is sent again."""
     for again in reversed(range(LOSSES)):
         try:
@@ -235,7 +235,7 @@ def _read(client: Client, source: Source, plan: Plan) -> None:
             )
             return
         except CancelledError:
-            if not again or not _has_workers(client):
+            if not again or isinstance(client, Threads) or not _has_workers(client):
                 raise
 
 
@@ -261,7 +261,7 @@ def _lost_workers(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _wait(client: Client, futures: list[Any], what: str) -> None:
+def _wait(client: Client | Threads, futures: list[Any], what: str) -> None:
     """Wait for all, and raise the first error as it was."""
     try:
         for future in tqdm(as_they_finish(client, futures), total=len(futures), desc=what, disable=None):
