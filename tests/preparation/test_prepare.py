@@ -429,14 +429,15 @@ def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyP
         next(finished)
 
 
-def test_a_configuration_of_dask_that_cannot_start_is_nothing_to_threads_of_this_process(
-    tmp_path: Path,
-) -> None:
-    """A preload that ends its worker, or waits, is waited for without end by a LocalCluster."""
-    preload = tmp_path / "preload.py"
-    preload.write_text("raise SystemExit(3)")
+def test_a_configuration_of_dask_that_cannot_start_is_nothing_to_threads_of_this_process(tmp_path: Path) -> None:
+    """A LocalCluster waits for a preload as long as it takes."""
+    preload, begun = tmp_path / "preload.py", tmp_path / "begun"
+    preload.write_text(
+        f"import asyncio\n\nasync def dask_setup(_):\n    open({str(begun)!r}, 'w').close()\n    await asyncio.sleep(5)"
+    )
     with dask.config.set({f"distributed.{who}.preload": [str(preload)] for who in ("scheduler", "worker")}):
         assert len(prepared(tmp_path, 60)) == 60
+    assert not begun.exists()
 
 
 def test_threads_that_cannot_start_are_told_with_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
