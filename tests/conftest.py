@@ -35,10 +35,16 @@ def pytest_configure(config: pytest.Config) -> None:
     absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores, since tests wait for files and for processes that they start."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_finish() -> None:
-    """Leave modules and tests, which stay to the end, out of all garbage collections."""
+    """Leave modules and tests, which stay to the end, out of all garbage collections, and collect less often."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, *gc.get_threshold()[1:])
 
 
 @pytest.fixture(autouse=True)
@@ -136,3 +142,16 @@ def train(
         return Path(capsys.readouterr().out.splitlines()[-1].removeprefix("run: "))
 
     return run
+
+
+WHOLE: list[Path] = []
+
+
+@pytest.fixture
+def whole(train: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a quick run without further options, which the tests of a process share: leave it as it is."""
+    if not WHOLE:
+        directory = tmp_path_factory.mktemp("whole") / "run"
+        train(f"hydra.run.dir={directory}")
+        WHOLE.append(directory)
+    return WHOLE[0]

@@ -59,6 +59,12 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let scripts/compare.py draw none, which takes most of its time."""
+    monkeypatch.setattr("cellcohort.comparison.figures.pictures", lambda *arms, **options: [])
+
+
+@pytest.fixture
 def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the garbage collection that statsmodels starts at every correction, which is slow in a test run."""
     monkeypatch.setattr("gc.collect", lambda: 0)
@@ -139,7 +145,7 @@ def test_the_whole_comparison_keeps_to_that_too(tmp_path: Path) -> None:
     place = make_sweep(tmp_path, {name: dict.fromkeys("abc", 0.5) for name in AXES})
     arms = arms_of(read_runs([place])[0])
     rng = np.random.default_rng(3)
-    false, sweeps = 0, 40
+    false, sweeps = 0, 20
     for _ in range(sweeps):
         for arm in arms:
             for run in arm.runs.values():
@@ -466,6 +472,7 @@ def test_the_seeds_of_a_fold_count_once_and_intervals_are_over_folds(tmp_path: P
         arms_of([*runs, next(run for run in runs if run.pairing == (0, 0, 1))])
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_scores_that_all_runs_named_before_are_those_that_count(tmp_path: Path, call: Call) -> None:
     make_sweep(tmp_path, EFFECTS, seeds=3, how={"evaluation.scores": "mixing"})
     assert counted(read_runs([tmp_path])[0]) == ["mixing"]
@@ -575,9 +582,10 @@ def test_the_script_prints_the_table_and_leaves_it_as_csv_and_markdown(tmp_path:
     written = pd.read_csv(place / "scores.csv", keep_default_na=False, na_values={"p": [""]})
     assert written["verdict"].tolist() == table_of(tmp_path / "sweep")["verdict"].tolist()
     assert (place / "scores.md").read_text().count("| probe") == 5
-    call(tmp_path / "sweep")  # its own output is no run
+    assert len(read_runs([tmp_path / "sweep"])[1]) == 1, "its own output is no run"
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_comparison_is_written_to_the_first_directory_or_where_out_names_one(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -607,6 +615,7 @@ def test_a_full_disk_leaves_the_files_of_the_last_comparison(
     assert (place / "scores.csv").read_text() == "as before" and len(list(place.iterdir())) == 1
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_sweep(tmp_path / "sweep", {"random": {"probe": 0.5}}, seeds=1)
     read, write = os.pipe()
@@ -618,6 +627,7 @@ def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "sweep" / "comparison" / "report.html").exists()
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize(("installed", "flags"), [(True, []), (True, ["--no-umap"]), (False, [])])
 def test_umap_is_announced_only_where_it_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import subprocess
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import hydra
 import pandas as pd
 import pytest
+import yaml
 from annotated_types import Gt, Lt
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
@@ -27,9 +30,19 @@ OPTIONS = {group.name: sorted(file.stem for file in group.glob("*.yaml")) for gr
 AXES = "sampler=[experiment_aware,condition,temporal,track_capped]"
 
 
+@cache
 def compose(*overrides: str, name: str = "train") -> DictConfig:
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         return hydra.compose(name, list(overrides))
+
+
+def with_axes(*overrides: str) -> DictConfig:
+    """A config of features with all axes, in which these options have other values."""
+    config = copy.deepcopy(compose("data=demo", AXES))
+    for override in overrides:
+        option, _, value = override.partition("=")
+        OmegaConf.update(config, option, yaml.safe_load(value))
+    return config
 
 
 @pytest.mark.parametrize(
@@ -102,26 +115,26 @@ def test_values_of_the_right_kind_are_taken(overrides: list[str]) -> None:
             r"loader\.num_workers must be an integer >= 0, got 'two'\.$",
         ),
         (
-            [AXES, "sampler.temporal.window_hours=[1]"],
+            ["sampler.temporal.window_hours=[1]"],
             r"^sampler\.temporal\.window_hours must be a number >= 0, got \[1\]\.$",
         ),
         (
-            [AXES, "sampler.experiment_aware.leaky=ten"],
+            ["sampler.experiment_aware.leaky=ten"],
             r"^sampler\.experiment_aware\.leaky must be a number >= 0 and < 1, got 'ten'\.$",
         ),
         (
-            [AXES, "sampler.temporal.global_fraction=2"],
+            ["sampler.temporal.global_fraction=2"],
             r"^sampler\.temporal\.global_fraction must be a number >= 0 and <= 1, got 2\.$",
         ),
         (
-            [AXES, "sampler.condition.column={a: b}"],
+            ["sampler.condition.column={a: b}"],
             r"sampler\.condition\.column must be a string or a list of strings, got \{'a': 'b'\}\.$",
         ),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused_in_one_sentence(overrides: list[str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        check_kinds(compose("data=demo", *overrides))
+        check_kinds(with_axes(*overrides))
 
 
 @pytest.mark.parametrize(
@@ -149,20 +162,20 @@ def test_a_value_of_the_wrong_kind_is_refused_in_one_sentence(overrides: list[st
 )
 def test_a_value_out_of_range_is_refused_and_those_of_lightning_are_too(override: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        check_kinds(compose("data=demo", override))
+        check_kinds(with_axes(override))
 
 
 def test_an_accelerator_or_a_strategy_that_lightning_does_not_know_is_refused() -> None:
     for typed in ("accelerator=cuda", "accelerator=mps", "strategy=ddp_spawn", "strategy=FSDP"):
-        check_choices(compose("data=demo", f"trainer.{typed}").trainer)
+        check_choices(with_axes(f"trainer.{typed}").trainer)
     with pytest.raises(
         ValueError, match=r"accelerator='gpuu' is not a choice\. Did you mean 'gpu'\? Use one of auto, cpu"
     ):
-        check_choices(compose("data=demo", "trainer.accelerator=gpuu").trainer)
+        check_choices(with_axes("trainer.accelerator=gpuu").trainer)
     with pytest.raises(ValueError, match=r"accelerator='CPU' is not a choice"):
-        check_choices(compose("data=demo", "trainer.accelerator=CPU").trainer)
+        check_choices(with_axes("trainer.accelerator=CPU").trainer)
     with pytest.raises(ValueError, match=r"trainer\.strategy='ddpp' is not a choice\. .* ddp, "):
-        check_choices(compose("data=demo", "trainer.strategy=ddpp").trainer)
+        check_choices(with_axes("trainer.strategy=ddpp").trainer)
 
 
 def targets(node: Any) -> Iterator[str]:

@@ -116,12 +116,13 @@ def test_a_time_that_is_none_is_refused(train: Callable[..., Path], capsys: pyte
 
 def test_a_rank_that_hangs_is_named_and_the_launch_ends(quick: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "import time\n"
+        "import signal, time\n"
         "import lightning\n"
         "class Hang(lightning.Callback):\n"
         "    def on_train_batch_end(self, trainer, *arguments):\n"
-        "        while trainer.global_rank == 1 and trainer.global_step == 2:\n"
-        "            time.sleep(0.01)\n"
+        "        if trainer.global_rank == 1 and trainer.global_step == 2:\n"
+        "            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun would wait 30 seconds for its end\n"
+        "            time.sleep(300)\n"
     )
     done = torchrun(
         tmp_path, "train.py", *quick, "logger=none", "hydra.run.dir=run", "+callbacks.hang={_target_: mine.Hang}",

@@ -24,7 +24,6 @@ from cellcohort.runtime.restart import command, quoted
 from launches import SCRIPTS, torchrun
 
 Train = Callable[..., Path]
-SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 
 
 @pytest.fixture
@@ -49,24 +48,18 @@ def losses(directory: Path) -> list[float]:
     return list(pd.read_csv(directory / "metrics.csv")["train/loss"].dropna())
 
 
-WHOLE: list[float] = []
-
-
-@pytest.fixture
-def whole(train: Train) -> list[float]:
-    """The losses of a training that no signal stops; every test of a process shares them."""
-    if not WHOLE:
-        WHOLE.extend(losses(train("hydra.run.dir=whole")))
-    return WHOLE
-
-
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
 @pytest.mark.parametrize(
-    ("hook", "step", "saved"), [("training_step", 6, 7), ("training_step", 4, 5), ("validation_step", 5, 5)]
+    ("number", "code", "hook", "step", "saved"),
+    [
+        (signal.SIGTERM, 143, "training_step", 6, 7),
+        (signal.SIGTERM, 143, "training_step", 4, 5),
+        (signal.SIGTERM, 143, "validation_step", 5, 5),
+        (signal.SIGINT, 130, "training_step", 6, 7),
+    ],
 )
 def test_a_stopped_training_saves_its_step_and_goes_on_as_it_would_have(
-    train: Train, whole: list[float], tmp_path: Path, signalled: Callable[..., None],
+    train: Train, whole: Path, tmp_path: Path, signalled: Callable[..., None],
     capsys: pytest.CaptureFixture[str], number: signal.Signals, code: int, hook: str, step: int, saved: int,
 ) -> None:  # fmt: skip
     before = signal.getsignal(signal.SIGINT)
@@ -83,7 +76,7 @@ def test_a_stopped_training_saves_its_step_and_goes_on_as_it_would_have(
     assert not (begun / "finished").exists() and not list(begun.glob("error-*"))
     (typed,) = [word for word in shlex.split(said) if word.startswith("resume=")]
     rest = train(typed)
-    assert losses(begun) + losses(rest) == whole
+    assert losses(begun) + losses(rest) == losses(whole)
     assert signal.getsignal(signal.SIGINT) is before and signals.received() is None
 
 

@@ -53,10 +53,10 @@ def test_a_run_leaves_one_directory_with_everything_in_it(train: Train, tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
-def test_a_longer_run_goes_on_with_its_own_learning_rate(train: Train) -> None:
+def test_a_longer_run_goes_on_with_its_own_learning_rate(train: Train, whole: Path) -> None:
     begun = train("trainer.max_epochs=1")
     rest = losses(train(f"resume={begun / 'checkpoints' / 'last.ckpt'}"), "train/learning_rate")
-    assert rest == losses(train(), "train/learning_rate")[5:]
+    assert rest == losses(whole, "train/learning_rate")[5:]
 
 
 def test_training_lowers_the_loss(train: Train) -> None:
@@ -72,16 +72,16 @@ def test_a_checkpoint_holds_all_that_is_needed_to_embed(train: Train) -> None:
     assert module.std.min() > 0 and not module.mean.eq(0).all()
 
 
-def test_a_seed_repeats_a_run_and_another_does_not(train: Train) -> None:
-    first, again, workers, other = (train(*o) for o in ([], [], ["loader.num_workers=2"], ["seed=1"]))
-    assert losses(first) == losses(again) == losses(workers)
-    assert set(losses(first)).isdisjoint(losses(other))
-    assert len(set(losses(first))) == 15
+def test_a_seed_repeats_a_run_and_another_does_not(train: Train, whole: Path) -> None:
+    workers, other = train("loader.num_workers=2"), train("seed=1")
+    assert losses(whole) == losses(workers)
+    assert set(losses(whole)).isdisjoint(losses(other))
+    assert len(set(losses(whole))) == 15
 
 
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")  # as it should: a run of its own, that begins elsewhere
-def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(train: Train) -> None:
-    whole, begun = train(), train("trainer.max_steps=10")
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(train: Train, whole: Path) -> None:
+    begun = train("trainer.max_steps=10")
     rest = train(f"resume={begun / 'checkpoints' / 'last.ckpt'}")
     assert losses(begun) + losses(rest) == losses(whole)
     assert losses(rest, "val/loss") == losses(whole, "val/loss")[-1:]
@@ -109,8 +109,8 @@ def test_the_last_checkpoint_is_the_end_of_the_run_however_seldom_they_come(trai
 
 
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
-def test_a_run_that_ends_between_checkpoints_and_within_an_epoch_goes_on_within_it(train: Train) -> None:
-    whole, begun = train(), train("trainer.max_steps=7")
+def test_a_run_that_ends_between_checkpoints_and_within_an_epoch_goes_on_within_it(train: Train, whole: Path) -> None:
+    begun = train("trainer.max_steps=7")
     rest = train(f"resume={begun / 'checkpoints' / 'last.ckpt'}")
     assert load_run(begun).step == 7 and losses(begun) + losses(rest) == losses(whole)
 
@@ -131,9 +131,9 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(
 
 
 def test_a_checkpoint_that_nothing_can_be_trained_from_is_refused(
-    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    train: Train, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    there = train() / "checkpoints" / "last.ckpt"
+    there = whole / "checkpoints" / "last.ckpt"
     with pytest.raises(SystemExit):
         train(f"resume={there}", "trainer.max_epochs=2")
     errors = capsys.readouterr().err

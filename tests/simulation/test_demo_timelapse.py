@@ -22,6 +22,7 @@ from cellcohort.simulation.plates import screen
 from launches import torchrun
 
 SMALL: dict[str, Any] = {"founders": 6, "image_size": 96, "frames": 9}
+TINY: dict[str, Any] = {"founders": 2, "image_size": 64, "frames": 5}
 OVERRIDES = ("data=demo_timelapse", *(f"data.{key}={value}" for key, value in SMALL.items()), "data.tau_hours=[6,12]")
 Track = tuple[str, str, int]  # experiment, position and number
 
@@ -131,7 +132,7 @@ def test_a_process_that_is_not_the_first_waits_for_it_and_writes_nothing(
 ) -> None:
     class Store:
         def get(self, key: str) -> bytes:
-            return str(screen(tmp_path, **SMALL)).encode()  # what the first process does meanwhile
+            return str(screen(tmp_path, **TINY)).encode()  # what the first process does meanwhile
 
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
@@ -142,14 +143,15 @@ def test_a_process_that_is_not_the_first_waits_for_it_and_writes_nothing(
     monkeypatch.setattr(
         demo_timelapse, "screen", lambda *options: screen(*options) if written else pytest.fail("wrote")
     )
-    assert len(load_cells(tmp_path, **SMALL, tau_hours=(6.0, 12.0)).cells) > 500
+    assert len(load_cells(tmp_path, **TINY, tau_hours=(6.0, 12.0)).cells) > 50
     assert len(written) == 1
 
 
 def test_two_processes_train_together_on_one_screen(tmp_path: Path) -> None:
-    options = ["model=conv2d", "model.channels=8", "batch_sampler.batch_size=32", "trainer.max_epochs=1"]
-    options += ["trainer.limit_train_batches=3", "trainer.limit_val_batches=1", "logger=none", "evaluation=none"]
-    done = torchrun(tmp_path, "train.py", *OVERRIDES, *options)
+    options = ["model=conv2d", "model.channels=8", "batch_sampler.batch_size=8", "trainer.max_epochs=1"]
+    options += ["trainer.limit_train_batches=2", "trainer.limit_val_batches=1", "logger=none", "evaluation=none"]
+    smaller = [f"data.{key}={value}" for key, value in TINY.items()]
+    done = torchrun(tmp_path, "train.py", *OVERRIDES, *smaller, *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("run: ") == 1
     (written,) = (tmp_path / "outputs" / "demo_timelapse").iterdir()
