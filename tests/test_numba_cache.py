@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
+import runpy
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numba
 import pytest
-from numba.core import caching
 
 from cellcohort.numba_cache import RECORD, _place, choose_numba_cache, remove_outdated_code
 
@@ -113,10 +112,10 @@ def test_code_of_unknown_sources_is_removed(package: Path, text: str | None) -> 
     assert left(package) == ["b"]
 
 
-def test_numba_keeps_code_where_it_is_looked_for(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numba.misc.appdirs.AppDirs.user_cache_dir", f"{os.environ.get('XDG_CACHE_HOME')}/numba")
-    if os.environ.get("XDG_CACHE_HOME", "").endswith("home"):  # where it finds no other place writable
-        locator: Any = caching.UserWideCacheLocator
-    else:
-        locator = caching.UserProvidedCacheLocator if numba.config.CACHE_DIR else caching.InTreeCacheLocator
-    assert Path(locator(left, str(package / "a.py")).get_cache_path()) == _place(package)
+def test_numba_keeps_code_where_it_is_looked_for(package: Path) -> None:
+    source = package / "a.py"
+    source.write_text("def f(): ...")
+    if os.environ.get("XDG_CACHE_HOME", "").endswith("home"):
+        (package / "__pycache__").touch()  # a file, so that numba can make no folder beside the sources
+    compiled = numba.njit(cache=True)(runpy.run_path(str(source))["f"])
+    assert Path(compiled.stats.cache_path) == _place(package)
