@@ -369,6 +369,13 @@ def test_the_picture_is_drawn_without_labels_on_each_other(name: str) -> None:
     assert len(figure.axes) >= 6 and clashes(figure) == []
 
 
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_the_picture_compares_ranks_where_there_are_several(world_size: int) -> None:
+    axes: dict[str, Axis] = {"e": ExperimentAware(), "c": ConditionBalanced()}
+    figure = picture(survey(sampler(cells_of(EVEN), axes, world_size=world_size)))
+    assert any(panel.get_title("left").startswith("ranks: ") for panel in figure.axes) == (world_size > 1)
+
+
 def test_a_table_without_experiment_condition_hours_and_track_can_be_previewed() -> None:
     cells = CellTable.from_frame(pd.DataFrame({"x": range(100)}), None, None, None)
     of = survey(sampler(cells, {}, 10))

@@ -61,7 +61,8 @@ def picture(survey: Survey, title: str = "") -> Figure:
         _first_batches(figure.add_subplot(rows[row, 1]), survey, shares, row)
     if survey.group and beside:
         _by_primary(figure.add_subplot(rows[len(columns), 0]), survey.group, beside[0])
-        _ranks(figure.add_subplot(rows[len(columns), 1]), survey)
+        if survey.sampler.world_size > 1:
+            _ranks(figure.add_subplot(rows[len(columns), 1]), survey)
     _coverage(figure.add_subplot(rows[-1, 0]), survey)
     _times(figure.add_subplot(rows[-1, 1]), survey)
     lines = [f"{title}   {table_line(survey.sampler.cells)}".strip(), *asked_lines(survey.sampler)]
