@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -147,7 +148,7 @@ def test_a_corrupted_file_stops_the_run_and_is_named(tmp_path: Path, kind: bool)
     whole = file.read_bytes()
     dataset = load_anndata(store.path)
     loader = make_chunked_loader(dataset, sampler_of(dataset, num_batches=60))
-    for place in np.linspace(3, len(whole) - 1, 9).astype(int):  # in headers, in what they head, and in the index
+    for place in np.linspace(3, len(whole) - 1, 5).astype(int):  # in headers, in what they head, and in the index
         damaged = bytearray(whole)
         damaged[place] ^= 1
         file.write_bytes(damaged)
@@ -159,10 +160,12 @@ def test_a_corrupted_file_stops_the_run_and_is_named(tmp_path: Path, kind: bool)
 
 
 @pytest.mark.parametrize("kind", [False, True])
-def test_a_file_that_is_deleted_during_a_pass_stops_it_and_is_not_read_as_zeros(tmp_path: Path, kind: bool) -> None:
-    store = prepared(tmp_path, 2000, stored_sparse=kind)
+def test_a_file_that_is_deleted_during_a_pass_stops_it_and_is_not_read_as_zeros(
+    paths: dict[bool, Path], tmp_path: Path, kind: bool
+) -> None:
+    store = Store(shutil.copytree(paths[kind], tmp_path / "cells.zarr"))
     dataset = load_anndata(store.path)
-    batches = iter(make_chunked_loader(dataset, sampler_of(dataset, num_batches=200)))
+    batches = iter(make_chunked_loader(dataset, sampler_of(dataset, num_batches=60)))
     next(batches)
     for file in store.path.glob("dataset_1/X/data/c/*" if kind else "dataset_1/X/c/*/0"):
         file.unlink()

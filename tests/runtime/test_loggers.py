@@ -39,14 +39,6 @@ def test_wandb_holds_the_config_every_row_and_the_end(train: Train) -> None:
     assert [end.exit_code for end in wandb_file.of(found, "exit")] == [0]
 
 
-def test_jobs_of_a_sweep_have_a_wandb_run_each(train: Train) -> None:
-    sweep = train("-m", "sampler=random,temporal", "logger=wandb", "trainer.max_epochs=1").parent
-    files = [only_file(sweep / name) for name in ("random-s0", "temporal-s0")]
-    names = [wandb_file.of(wandb_file.records(file), "run")[0].display_name for file in files]
-    assert names == ["random-s0", "temporal-s0"]
-    assert wandb.run is None
-
-
 def test_a_failed_job_says_so_to_wandb(train: Train, tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         train("logger=wandb", "module.learning_rate=1e30", "trainer.gradient_clip_val=null")

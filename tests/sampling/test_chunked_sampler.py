@@ -39,6 +39,7 @@ from cellcohort.sampling.chunked.planner import ChunkWindow, WindowPlanner
 from cellcohort.sampling.chunked.read_cost import reading
 from cellcohort.sampling.chunked.sampler import ChunkSampler
 from cellcohort.sampling.coverage import coverage
+from launches import processes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The '.*' option is deprecated"),  # anndata asks pandas for it
@@ -641,7 +642,7 @@ def test_worker_processes_take_windows_in_turn(tmp_path: Path) -> None:
     arrays, matrix = arrays_of(tmp_path, False)
     sampler = make("two", num_batches=45)
     batches = DataLoader(
-        loader_of(sampler, arrays), batch_size=None, num_workers=2, multiprocessing_context="spawn",
+        loader_of(sampler, arrays), batch_size=None, num_workers=2, multiprocessing_context=processes(),
         persistent_workers=True, collate_fn=_rows,
     )  # fmt: skip
     for epoch in range(2):  # workers that stay go on to the next epoch
