@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,7 +49,29 @@ pytestmark = QUIET
 ROOT = Path(__file__).parents[2]
 REAL = ROOT.parent / "shared" / "data" / "bodenmiller_cytof" / "bodenmiller.h5ad"
 needs_real = pytest.mark.skipif(not REAL.exists(), reason="the bodenmiller cells are not beside the repository")
-SMALL = {"chunk_rows": 16, "shard_rows": 64, "dataset_rows": 256}
+SMALL = {"chunk_rows": 16, "shard_rows": 64, "dataset_rows": 384}
+THREE = {**SMALL, "dataset_rows": 256}  # datasets of 700 cells
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> AnnDataFiles:
+    """The file of :func:`cells`, which no test changes."""
+    return AnnDataFiles(write(cells(), tmp_path_factory.mktemp("source") / "cells.h5ad"))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store of :func:`cells`; copy it before changing it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return prepared(tmp_path_factory.mktemp("stored"), **SMALL)
+
+
+def check(store: Store, adata: anndata.AnnData, seed: int = 0) -> None:
+    """A store holds the cells in the order of its seed."""
+    order, _ = stored_order(adata.obs, ["experiment", "condition"], seed=seed)
+    assert np.array_equal(store.obs()["source_row"], order)
+    assert np.array_equal(store.read(0, len(store)), dense(adata.X)[order])
 
 
 def content(store: Path) -> dict[str, str]:
@@ -58,15 +81,14 @@ def content(store: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("stored_sparse", [False, True])
-@pytest.mark.parametrize("suffix", [".h5ad", ".zarr"])
-def test_every_row_is_that_of_its_source_and_there_once(tmp_path: Path, stored_sparse: bool, suffix: str) -> None:
+def test_every_row_is_that_of_its_source_and_there_once(tmp_path: Path, stored_sparse: bool) -> None:
     one, two = cells(400, 0, stored_sparse), cells(300, 1, stored_sparse)
     two.obs["condition"] = two.obs["condition"].cat.reorder_categories(["mock", "drug"])  # other codes, same labels
     two = two[:, FEATURES[::-1]].copy()
-    files = [write(one, tmp_path / f"one{suffix}"), write(two, tmp_path / f"two{suffix}")]
-    store = prepare(AnnDataFiles(str(tmp_path / f"*{suffix}")), tmp_path / "out.zarr", **SMALL)
+    files = [write(one, tmp_path / "one.h5ad"), write(two, tmp_path / "two.zarr")]
+    store = prepare(AnnDataFiles(files), tmp_path / "out.zarr", **SMALL)
     obs, inputs = store.obs(), store.read(0, len(store))
-    assert store.sparse == stored_sparse and len(obs) == 700 and len(store.arrays) == 3
+    assert store.sparse == stored_sparse and len(obs) == 700 and len(store.arrays) == 2
     if stored_sparse:
         assert len({array.group["indices"].dtype for array in store.arrays}) == 1
     sources = {str(files[0]): one, str(files[1]): two[:, FEATURES].copy()}
@@ -101,20 +123,18 @@ def test_groups_stay_together_in_their_own_order() -> None:
     assert (np.diff(order)[track[1:] == track[:-1]] == 1).all() and not np.array_equal(order, np.arange(700))
 
 
-def test_annbatch_reads_a_store_as_its_own_collection(tmp_path: Path) -> None:
-    store = prepared(tmp_path)
+def test_annbatch_reads_a_store_as_its_own_collection(stored: Store) -> None:
     loader = annbatch.Loader(chunk_size=16, preload_nchunks=8, batch_size=64, preload_to_gpu=False)
-    loader.use_collection(annbatch.DatasetCollection(store.path, mode="r"))
+    loader.use_collection(annbatch.DatasetCollection(stored.path, mode="r"))
     read = list(loader)
-    assert np.array_equal(np.concatenate([batch["X"] for batch in read]), store.read(0, 700))
-    assert list(pd.concat([batch["obs"] for batch in read]).source_row) == list(store.obs().source_row)
+    assert np.array_equal(np.concatenate([batch["X"] for batch in read]), stored.read(0, 700))
+    assert list(pd.concat([batch["obs"] for batch in read]).source_row) == list(stored.obs().source_row)
 
 
-def test_chunks_and_files_are_as_asked(tmp_path: Path) -> None:
-    store = prepared(tmp_path)
-    assert [array.chunks[0] for array in store.arrays] == [16, 16, 16]
-    assert [array.shards[0] for array in store.arrays] == [64, 64, 64] and list(store.ends) == [256, 512, 700]
-    assert not (tmp_path / "cells.partial").exists()
+def test_chunks_and_files_are_as_asked(stored: Store) -> None:
+    assert [array.chunks[0] for array in stored.arrays] == [16, 16]
+    assert [array.shards[0] for array in stored.arrays] == [64, 64] and list(stored.ends) == [384, 700]
+    assert not stored.path.with_suffix(".partial").exists()
 
 
 def test_rows_are_taken_in_any_order_and_repeated(tmp_path: Path) -> None:
@@ -156,7 +176,7 @@ def test_a_killed_preparation_leaves_no_store_and_is_gone_on_with(
 ) -> None:
     monkeypatch.setattr(plans, "BYTES_PER_BLOCK", 4 * 7 * 200)  # 4 blocks
     (tmp_path / "whole").mkdir()
-    wanted = prepared(tmp_path / "whole")
+    wanted = prepared(tmp_path / "whole", **THREE)
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
     # while it is cut, while it is gathered, and before the last rename
     killed = subprocess.run(
@@ -167,7 +187,7 @@ def test_a_killed_preparation_leaves_no_store_and_is_gone_on_with(
     with pytest.raises(FileNotFoundError, match=r"cells\.partial is there: run scripts/prepare\.py again"):
         Store(tmp_path / "cells.zarr")
     capsys.readouterr()
-    store = prepare(source, tmp_path / "cells.zarr", **SMALL)
+    store = prepare(source, tmp_path / "cells.zarr", **THREE)
     assert "going on with" in capsys.readouterr().out
     assert np.array_equal(store.read(0, 700), wanted.read(0, 700))
     assert list(store.obs().source_row) == list(wanted.obs().source_row)
@@ -176,10 +196,9 @@ def test_a_killed_preparation_leaves_no_store_and_is_gone_on_with(
 
 
 def test_blocks_and_datasets_that_are_finished_are_not_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: AnnDataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "BYTES_PER_BLOCK", 4 * 7 * 200)  # 4 blocks, and 3 datasets
-    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+    monkeypatch.setattr(plans, "BYTES_PER_BLOCK", 4 * 7 * 200)  # 4 blocks
     done: list[Any] = []
 
     def until(n: int, work: Callable[..., Any], which: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,15 +216,13 @@ def test_blocks_and_datasets_that_are_finished_are_not_done_again(
             patch.setattr(AnnDataFiles, "read", until(n, AnnDataFiles.read, lambda _, start, stop: (start, stop)))
             patch.setattr(tasks, "_write", until(n, tasks._write, lambda folder, *_: Path(folder).parent.name))
             with pytest.raises(OSError, match="stopped"):
-                prepare(source, tmp_path / "out.zarr", **SMALL, threads=1)
+                prepare(source, tmp_path / "out.zarr", **THREE, threads=1)
         return [*done]
 
     assert stopped_after(2) == [(0, 200), (200, 400)]
     assert stopped_after(3) == [(400, 600), (600, 700), "store"]
     assert stopped_after(1) == ["store"]
-    store = prepare(source, tmp_path / "out.zarr", **SMALL)
-    (tmp_path / "here").mkdir()
-    assert np.array_equal(store.read(0, 700), prepared(tmp_path / "here").read(0, 700))
+    check(prepare(source, tmp_path / "out.zarr", **THREE), cells())
 
 
 @pytest.mark.parametrize(("losses", "cluster"), [(1, "there"), (2, "there"), (3, "there"), (1, "gone")])
@@ -256,7 +273,7 @@ def test_what_is_there_already_is_not_done_again(tmp_path: Path, monkeypatch: py
         for options, said in (
             ({"seed": 1, "together": "track"}, "has changed: together: null -> track, seed: 0 -> 1 (then -> now)"),
             ({"shard_rows": 128}, "has changed: shard_rows: 64 -> 128 (then"),
-            ({"dataset_rows": 128}, "has changed: dataset_rows: 256 -> 128 (then"),
+            ({"dataset_rows": 128}, "has changed: dataset_rows: 384 -> 128 (then"),
             ({"group_by": ["experiment"]}, "has changed: group_by: [experiment, condition] -> [experiment] (then"),
         ):
             with pytest.raises(ValueError, match=re.escape(said) + r".*prepare\.out.* or delete .*out\.zarr to"):
@@ -281,8 +298,9 @@ def test_a_column_of_numbers_in_one_file_and_text_in_another_is_refused(tmp_path
         prepare(AnnDataFiles(paths), tmp_path / "out.zarr", **SMALL)
 
 
-def test_work_of_other_options_is_kept_until_it_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+def test_work_of_other_options_is_kept_until_it_is_deleted(
+    source: AnnDataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     def failing(*arguments: Any) -> None:
         raise OSError("disk full")
@@ -295,9 +313,7 @@ def test_work_of_other_options_is_kept_until_it_is_deleted(tmp_path: Path, monke
         prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
     assert sorted((tmp_path / "out.partial").rglob("*")) == left
     shutil.rmtree(tmp_path / "out.partial")
-    store = prepare(source, tmp_path / "out.zarr", **SMALL, seed=1)
-    (tmp_path / "clean").mkdir()
-    assert np.array_equal(store.read(0, 700), prepared(tmp_path / "clean", seed=1).read(0, 700))
+    check(prepare(source, tmp_path / "out.zarr", **SMALL, seed=1), cells(), seed=1)
 
 
 def test_work_on_source_files_that_were_mended_begins_anew(
@@ -318,8 +334,7 @@ def test_work_on_source_files_that_were_mended_begins_anew(
     assert np.array_equal(store.read(0, 700), mended.X[store.obs()["source_row"]])
 
 
-def test_two_preparations_of_one_store_do_not_mix(tmp_path: Path) -> None:
-    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+def test_two_preparations_of_one_store_do_not_mix(source: AnnDataFiles, tmp_path: Path) -> None:
     (tmp_path / "out.partial").mkdir()
     with open(tmp_path / "out.partial" / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -398,16 +413,20 @@ def test_labels_of_a_collection_are_columns_of_its_store(tmp_path: Path) -> None
     assert cells.has("position") and cells.has("well")
 
 
-def test_strata_that_are_many_are_not_all_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
-    prepare(source, tmp_path / "out.zarr", ["track"], **SMALL)
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].endswith("in 100 strata") and said[41].strip() == "and 60 more" and len(said) < 45
+def test_strata_that_are_many_are_not_all_printed_and_one_is_told_as_one(
+    source: AnnDataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*arguments: Any) -> None:
+        raise OSError("after all was said")
 
-
-def test_one_stratum_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prepare(AnnDataFiles(write(cells(), tmp_path / "cells.h5ad")), tmp_path / "out.zarr", [], **SMALL)
-    assert capsys.readouterr().out.splitlines()[0].endswith("in 1 stratum")
+    monkeypatch.setattr(pipeline, "workers", failing)
+    said = []
+    for group_by in (["track"], []):
+        with pytest.raises(OSError, match="after all was said"):
+            prepare(source, tmp_path / f"{len(group_by)}.zarr", group_by, **SMALL)
+        said.append(capsys.readouterr().out.splitlines())
+    assert said[0][0].endswith("in 100 strata") and said[0][41].strip() == "and 60 more" and len(said[0]) < 45
+    assert said[1][0].endswith("in 1 stratum")
 
 
 def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -469,12 +488,9 @@ def test_a_source_that_times_out_is_not_a_lost_worker(tmp_path: Path, monkeypatc
         prepare(source, tmp_path / "out.zarr", **SMALL)
 
 
-def test_a_cluster_is_used_by_its_address(tmp_path: Path) -> None:
-    source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
+def test_a_cluster_is_used_by_its_address(source: AnnDataFiles, tmp_path: Path) -> None:
     with local_cluster(n_workers=1, threads_per_worker=1, processes=True) as cluster:
-        store = prepare(source, tmp_path / "out.zarr", **SMALL, cluster=cluster.scheduler_address)
-    (tmp_path / "here").mkdir()
-    assert np.array_equal(store.read(0, 700), prepared(tmp_path / "here").read(0, 700))
+        check(prepare(source, tmp_path / "out.zarr", **SMALL, cluster=cluster.scheduler_address), cells())
 
 
 def test_a_cluster_that_cannot_work_is_told_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -611,8 +627,9 @@ def test_files_must_have_the_same_features(tmp_path: Path) -> None:
         ({"group_by": "plate"}, r"group_by='plate' must be a list of columns; use prepare\.group_by=\[plate\]"),
     ],
 )
-def test_options_out_of_range_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    source = AnnDataFiles(write(cells(60), tmp_path / "cells.h5ad"))
+def test_options_out_of_range_are_refused(
+    source: AnnDataFiles, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ValueError, match=said):
         prepare(source, **{"out": tmp_path / "out.zarr", **SMALL, **options})
     assert not (tmp_path / "out.partial").exists()
@@ -728,8 +745,8 @@ def test_files_that_are_to_be_prepared_first_are_told_from_a_store(tmp_path: Pat
         Store(tmp_path / "two.h5ad")
 
 
-def test_a_store_says_what_is_wrong_with_it(tmp_path: Path) -> None:
-    store = prepared(tmp_path)
+def test_a_store_says_what_is_wrong_with_it(stored: Store, tmp_path: Path) -> None:
+    store = Store(shutil.copytree(stored.path, tmp_path / "cells.zarr"))
     file = sorted((store.path / "dataset_1" / "X" / "c").glob("*/0"))[1]
     kept = file.read_bytes()
     file.write_bytes(kept[:-10])
