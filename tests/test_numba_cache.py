@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import runpy
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 import numba
 import pytest
 
+from cellcohort import numba_cache
 from cellcohort.numba_cache import RECORD, _place, choose_numba_cache, remove_outdated_code
 
 
@@ -45,10 +47,19 @@ def test_it_is_left_where_it_is_if_a_place_is_writable_or_named(place: Path, mon
     monkeypatch.setattr(os, "access", lambda path, mode: str(path) == os.path.expanduser("~"))
     monkeypatch.setenv("XDG_CACHE_HOME", os.path.expanduser("~/that-is-not-there"))
     choose_numba_cache()
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "named")
+    named = place / "named"
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) == str(place))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(named))
     choose_numba_cache()
-    assert not list(place.iterdir()) and os.environ["NUMBA_CACHE_DIR"] == "named"
+    assert not list(place.iterdir()) and os.environ["NUMBA_CACHE_DIR"] == str(named)
+
+
+def test_a_named_place_that_cannot_be_written_is_not_the_only_one(
+    place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "read only"))
+    choose_numba_cache()
+    assert os.environ["NUMBA_CACHE_DIR"] == str(place / f"cellcohort-{os.getuid()}")
 
 
 @pytest.fixture(params=["beside the sources", "NUMBA_CACHE_DIR", "of the user"])
@@ -64,7 +75,8 @@ def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "code") if request.param == "NUMBA_CACHE_DIR" else "")
     if request.param == "of the user":
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-        monkeypatch.setattr("cellcohort.numba_cache._writable", lambda _: False)
+        writable = numba_cache._writable
+        monkeypatch.setattr(numba_cache, "_writable", lambda place: package not in place.parents and writable(place))
     monkeypatch.setattr(numba.config, "CACHE_DIR", os.environ["NUMBA_CACHE_DIR"])
     for name, text in sources.items():
         source = package / f"{name}.py"
@@ -105,11 +117,43 @@ def test_code_of_a_module_that_is_gone_is_removed(package: Path) -> None:
     assert left(package) == []
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "{}"])
+@pytest.mark.parametrize("text", [None, "", "{", "{}", "[]", "7", "null", '"text"'])
 def test_code_of_unknown_sources_is_removed(package: Path, text: str | None) -> None:
     record = _place(package) / RECORD
     record.unlink() if text is None else record.write_text(text)
     assert left(package) == ["b"]
+
+
+def test_code_is_removed_where_numba_goes_if_the_named_place_cannot_be_written(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package.parent / "file").write_text("")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(package.parent / "file"))
+    place = _place(package)
+    assert place.name == "__pycache__" or package.parent / "home" in place.parents
+    place.mkdir(exist_ok=True)
+    (place / RECORD).unlink(missing_ok=True)
+    (place / "a.kernel-3.py312.nbi").write_bytes(b"code")
+    remove_outdated_code(package)
+    assert not list(place.glob("a.*"))
+
+
+def test_code_that_cannot_be_removed_is_not_used(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of another user in a folder that all may write to."""
+    unlink, kept = Path.unlink, _place(package)
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == kept:
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(package.parent))
+    monkeypatch.setattr(Path, "unlink", refused)
+    (package / "c.py").write_text("x = 1")
+    remove_outdated_code(package)
+    own = package.parent / f"cellcohort-{os.getuid()}"
+    assert os.environ["NUMBA_CACHE_DIR"] == numba.config.CACHE_DIR == str(own)
+    assert _place(package).is_relative_to(own) and not list(own.rglob("*.nb[ic]"))
 
 
 def test_numba_keeps_code_where_it_is_looked_for(package: Path) -> None:

@@ -20,13 +20,12 @@ RECORD = "cellcohort.json"  # beside compiled code: the digests of its modules
 
 
 def choose_numba_cache() -> None:
-    """Let numba write to the folder for temporary files where it would find no other place, and refuse to compile.
+    """Let numba write to the folder for temporary files where it would find no other place, and refuse to compile."""
+    if not any(map(_writable, _places(Path(__file__).parent))):
+        _use_folder_for_temporary_files()
 
-    Numba tries ``NUMBA_CACHE_DIR``, the folder of the source and the cache of the user, in this order.
-    """
-    of_user = Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"))
-    if os.environ.get("NUMBA_CACHE_DIR") or _writable(Path(__file__).parent) or _writable(of_user):
-        return
+
+def _use_folder_for_temporary_files() -> None:
     folder = Path(tempfile.gettempdir(), f"cellcohort-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
@@ -39,8 +38,8 @@ def choose_numba_cache() -> None:
 
 def _writable(folder: Path) -> bool:
     """Whether a folder, or the one in which it would be made, can be written to."""
-    there = next(each for each in (folder, *folder.parents) if os.path.exists(each))
-    return os.access(there, os.W_OK)
+    there = next(each for each in (folder, *folder.absolute().parents) if os.path.exists(each))
+    return os.path.isdir(there) and os.access(there, os.W_OK)
 
 
 def remove_outdated_code(package: Path = Path(__file__).parent) -> None:
@@ -49,7 +48,8 @@ def remove_outdated_code(package: Path = Path(__file__).parent) -> None:
     Numba compares code with the file of its function alone, while the code contains functions of other modules too.
     After an upgrade that changes these, it would go on with what they were. So a file beside the code holds the digest
     of every module with compiled functions and of all that it imports from this package, as it was at the last import.
-    Times of files play no part: an upgrade may bring older ones.
+    Times of files play no part: an upgrade may bring older ones. Where code cannot be removed, as that of another
+    user, numba writes to the folder for temporary files.
 
     Parameters
     ----------
@@ -72,9 +72,12 @@ def remove_outdated_code(package: Path = Path(__file__).parent) -> None:
             found = xxh3_64(b"".join(part.encode() + own[part] for part in sorted(parts(name))))
             folder, _, stem = name.rpartition(".")
             now.setdefault(folder, {})[stem] = found.hexdigest()
-    for folder, modules in now.items():
-        with suppress(OSError):  # of another user
-            _keep_up(_place(package.parent.joinpath(*folder.split("."))), modules)
+    try:
+        _keep_up(package, now)
+    except OSError:
+        _use_folder_for_temporary_files()
+        with suppress(OSError):  # of a full disk
+            _keep_up(package, now)
 
 
 def _parts(texts: dict[str, bytes], package: str) -> Callable[[str], set[str]]:
@@ -96,28 +99,35 @@ def _parts(texts: dict[str, bytes], package: str) -> Callable[[str], set[str]]:
     return parts
 
 
-def _place(folder: Path) -> Path:
-    """Return where numba keeps the code of the modules in a folder."""
-    if not (chosen := os.environ.get("NUMBA_CACHE_DIR")) and _writable(folder):
-        return folder / "__pycache__"
+def _places(folder: Path) -> list[Path]:
+    """Return where numba would keep the code of the modules in a folder; it takes the first that it can write to."""
     path = os.path.abspath(folder)
     below = f"{os.path.basename(path)}_{hashlib.sha1(path.encode(), usedforsecurity=False).hexdigest()}"
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
     of_user = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return Path(chosen or os.path.join(of_user, "numba"), below)
+    return [*([Path(chosen, below)] if chosen else []), folder / "__pycache__", Path(of_user, "numba", below)]
 
 
-def _keep_up(place: Path, now: dict[str, str]) -> None:
+def _place(folder: Path) -> Path:
+    """Return where numba keeps the code of the modules in a folder."""
+    places = _places(folder)
+    return next(filter(_writable, places), places[0])
+
+
+def _keep_up(package: Path, now: dict[str, dict[str, str]]) -> None:
     """Remove the code of modules whose digest is not the one that is recorded beside it, and record those of now."""
-    record, known = place / RECORD, {}
-    with suppress(FileNotFoundError, ValueError):
-        known = json.loads(record.read_bytes())
-    if known == now:
-        return
-    for code in place.glob("*.nb[ic]"):
-        module = code.name.split(".")[0]
-        if module not in now or known.get(module) != now[module]:
-            code.unlink(missing_ok=True)
-    place.mkdir(parents=True, exist_ok=True)
-    beside = record.with_name(f".{os.getpid()}.{RECORD}")
-    beside.write_text(json.dumps(now))
-    beside.replace(record)
+    for folder, modules in now.items():
+        place = _place(package.parent.joinpath(*folder.split(".")))
+        record, known = place / RECORD, {}
+        with suppress(FileNotFoundError, ValueError, TypeError):
+            known = dict(json.loads(record.read_bytes()))
+        if known == modules:
+            continue
+        for code in place.glob("*.nb[ic]"):
+            module = code.name.split(".")[0]
+            if module not in modules or known.get(module) != modules[module]:
+                code.unlink(missing_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
+        beside = record.with_name(f".{os.getpid()}.{RECORD}")
+        beside.write_text(json.dumps(modules))
+        beside.replace(record)
