@@ -140,7 +140,7 @@ def locked(file: Path) -> Iterator[bool]:
     bool
         Whether this process may go on; False where another process holds the lock.
     """
-    with open(file, "w") as opened:
+    with open(file, "a") as opened:  # which empties no file that a link leads to
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -169,5 +169,5 @@ def in_turn(file: Path) -> Iterator[None]:
     """
     with ExitStack() as stack:
         with suppress(OSError):
-            fcntl.flock(stack.enter_context(open(file, "w")), fcntl.LOCK_EX)
+            fcntl.flock(stack.enter_context(open(file, "a")), fcntl.LOCK_EX)
         yield

@@ -27,7 +27,7 @@ DIGEST = 16  # bytes at the end of a file: the digest of those before
 HEADER = 4096  # bytes of a file that hold a header, at most
 ABANDONED = 3600  # seconds since the last byte of a file that is being written, from which its process counts as gone
 _HELD = threading.local()  # directories whose lock this thread holds
-NOT_WRITABLE = (*REFUSED, errno.EEXIST, errno.ENOTDIR, errno.ENOENT)
+NOT_USABLE = (*REFUSED, errno.EEXIST, errno.ENOTDIR, errno.ENOENT, errno.ELOOP, errno.ENODEV)  # of a place for files
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,15 @@ def cached_arrays(
             f"{file} is a directory, and a file of index_cache={directory} has this name. Remove it, or name another "
             "directory",
         )
+    of_source: list[OSError] = []
+
+    def made() -> Iterator[np.ndarray]:
+        try:
+            yield from make()
+        except OSError as error:
+            of_source.append(error)
+            raise
+
     try:
         arrays = _read(file)
         if arrays is not None:
@@ -140,10 +149,9 @@ def cached_arrays(
             if file.exists():
                 warnings.warn(f"{file} was damaged and is made again.", stacklevel=2)
             _remove_abandoned(file.parent)
-            return _write(file, make)
+            return _write(file, made())
     except OSError as error:
-        of_source = error.filename and not Path(str(error.filename)).is_relative_to(directory)  # raised by `make`
-        if error.errno not in NOT_WRITABLE or of_source:
+        if error.errno not in NOT_USABLE or error in of_source:
             raise
         raise OSError(
             error.errno,
@@ -203,24 +211,25 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 
 def _remove_abandoned(directory: Path) -> None:
     """Remove what processes that were killed had begun to write."""
-    for begun in directory.glob(".*.index"):
+    for begun in (*directory.glob(".*.index"), *directory.glob(".*.checked")):
         with suppress(OSError):  # of another user, or renamed just now
             if time.time() - begun.stat().st_mtime > ABANDONED:
                 begun.unlink()
 
 
-def _write(file: Path, make: Callable[[], Iterable[np.ndarray]]) -> tuple[np.ndarray, ...]:
+def _write(file: Path, made: Iterable[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Write arrays one behind the other, each as numpy writes it, and their digest; return them as they are read."""
     with whole(file) as beside, open(beside, "wb") as opened:
         found = _seeded(file)
-        for array in make():
+        for array in made:
             header = BytesIO()
             np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
             for part in (header.getvalue(), _bytes(array), bytes(-array.nbytes % ALIGNED)):
                 opened.write(part)
                 found.update(part)
         opened.write(found.digest())
-        os.fchmod(opened.fileno(), 0o444)  # no process but one of root cuts short what others have mapped
+        with suppress(OSError):  # of a disk without permissions
+            os.fchmod(opened.fileno(), 0o444)  # no process but one of root cuts short what others have mapped
     arrays = _read(file)
     if arrays is None:
         raise OSError(errno.EIO, f"{file} was written, and is damaged when it is read: its disk is faulty")
@@ -260,8 +269,8 @@ def _is_whole(file: Path, held: np.ndarray, found: str) -> bool:
     digest.update(held[:-DIGEST])
     if digest.digest() != held[-DIGEST:].tobytes():
         return False
-    with suppress(OSError):  # of a directory that is read-only: every process reads the file
-        checked.write_text(found)
+    with suppress(OSError), whole(checked) as beside:  # of a directory that is read-only: every process reads the file
+        beside.write_text(found)
     return True
 
 

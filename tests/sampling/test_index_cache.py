@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from xxhash import xxh3_128
 
 from cellcohort import mapped_arrays
 from cellcohort.cells import CellTable
+from cellcohort.mapped_arrays import ArrayFiles, cached_arrays
 from cellcohort.sampling import (
     BatchSampler,
     ChunkedBatchSampler,
@@ -256,6 +257,73 @@ def test_a_read_only_directory_is_read(tmp_path: Path) -> None:
     assert drawn(sampler(tmp_path)) == asked
     with pytest.raises(OSError, match="Permission denied"):
         sampler(tmp_path, axes={})
+
+
+ARRAYS = [np.arange(1000), np.zeros(3)]
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_what_a_link_leads_to_is_not_written_to(link: Callable[[Path, Path], None], tmp_path: Path) -> None:
+    """As in a directory in which others may make links."""
+    theirs, cache = tmp_path / "theirs", tmp_path / "cache"
+    theirs.write_text("all of it")
+    cache.mkdir()
+    link(cache / ".lock", theirs)
+    cached_arrays(cache, ["x"], lambda: ARRAYS)
+    (checked,) = cache.glob("*.checked")
+    checked.unlink()
+    link(checked, theirs)
+    assert np.array_equal(cached_arrays(cache, ["x"], lambda: ARRAYS)[0], ARRAYS[0])
+    assert theirs.read_text() == "all of it" and not checked.is_symlink()
+
+
+def test_an_error_of_the_source_is_not_one_of_the_directory(tmp_path: Path) -> None:
+    def refused() -> list[np.ndarray]:
+        raise PermissionError(errno.EACCES, "Unable to open file (name = 'cells.h5')")  # which names no file
+
+    with pytest.raises(PermissionError, match=r"^\[Errno 13\] Unable to open file"):
+        cached_arrays(tmp_path, ["x"], refused)
+
+
+def test_arrays_that_are_made_of_others_tell_once_what_is_wrong_with_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    files = ArrayFiles(tmp_path / "file", ("x",))
+    with pytest.raises(OSError, match=r"index_cache=.*\(File exists\)") as said:
+        files.arrays(lambda: files.of("y").arrays(lambda: ARRAYS))
+    assert str(said.value).count("index_cache=/") == 1
+
+
+@pytest.mark.parametrize("kind", ["a link to itself", "no mapped files"])
+def test_a_place_that_can_hold_no_mapped_file_is_an_error_with_a_way_out(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_device(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    cached_arrays(tmp_path, ["x"], lambda: ARRAYS)
+    (file,) = files(tmp_path)
+    if kind == "no mapped files":
+        monkeypatch.setattr(mapped_arrays, "_Held", no_device)
+    else:
+        file.unlink()
+        file.symlink_to(file)
+    with pytest.raises(OSError, match=r"index_cache=.* has no index .*index_cache=null"):
+        cached_arrays(tmp_path, ["x"], lambda: ARRAYS)
+
+
+def test_a_disk_without_permissions_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchmod", refused)
+    assert np.array_equal(cached_arrays(tmp_path, ["x"], lambda: ARRAYS)[0], ARRAYS[0])
+
+
+def test_a_directory_that_is_deleted_in_use_stays_mapped_and_is_made_again(tmp_path: Path) -> None:
+    asked, made = drawn(sampler(None)), sampler(tmp_path / "cache")
+    shutil.rmtree(tmp_path / "cache")
+    assert drawn(made) == asked == drawn(sampler(tmp_path / "cache"))
+    assert len(files(tmp_path / "cache")) == 1
 
 
 def test_the_index_is_the_mapped_file_and_what_is_written_to_it_stays_here(tmp_path: Path) -> None:
