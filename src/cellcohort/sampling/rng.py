@@ -97,15 +97,21 @@ def stride(n: Whole, key: np.uint64) -> Whole:
 
 @njit(cache=True, nogil=True)
 def floor_sum(n: Whole, m: Whole, a: Whole, b: Whole) -> Whole:
-    """Sum of ``(a * i + b) // m`` over i from 0 to n - 1, in steps like those of Euclid's algorithm."""
+    """Sum of ``(a * i + b) // m`` over i from 0 to n - 1, in steps like those of Euclid's algorithm.
+
+    It is exact modulo 2**64 for any `n` if `m` is at most 2**32, and for ``n * m`` below 2**63 otherwise; so is the
+    difference of two of them.
+    """
     total = 0
     while True:
-        total += n * (n - 1) // 2 * (a // m) + n * (b // m)
+        pairs = n // 2 * (n - 1) if n % 2 == 0 else (n - 1) // 2 * n
+        total += pairs * (a // m) + n * (b // m)
         a, b = a % m, b % m
-        top = a * n + b
-        if top < m:
+        rest = _U(a) * _U(n % m) + _U(b)
+        n, b = n // m * a + np.int64(rest // _U(m)), np.int64(rest % _U(m))
+        if n == 0:
             return total
-        n, b, m, a = top // m, top % m, a, m
+        m, a = a, m
 
 
 @njit(cache=True, inline="always")
