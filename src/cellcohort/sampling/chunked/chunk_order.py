@@ -74,13 +74,13 @@ def origins(needed: np.ndarray, spec: WindowSpec, table: Table, order: ChunkOrde
 
 
 @njit(cache=True, nogil=True)
-def next_chunk(pool: Pool, u: int, cursor: Cursor, index: ChunkIndex, order: ChunkOrder) -> int:
-    """Return the next chunk of a stratum that is not in the window; -1 if all are."""
-    first, last = index.stratum_indptr[pool.strata[u]], index.stratum_indptr[pool.strata[u] + 1]
+def next_chunk(u: int, stratum: int, chosen: np.ndarray, cursor: Cursor, indptr: np.ndarray, order: ChunkOrder) -> int:
+    """Return the next chunk of stratum number `u` of the window that is not `chosen` yet; -1 if all are."""
+    first, last = indptr[stratum], indptr[stratum + 1]
     while cursor.seen[u] < last - first:
         chunk = int(order.chunk[order.place[first + (cursor.origin[u] + cursor.seen[u]) % (last - first)]])
         cursor.seen[u] += 1
-        if not pool.chosen[chunk]:
+        if not chosen[chunk]:
             return chunk
     return -1
 

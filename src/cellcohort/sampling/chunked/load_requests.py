@@ -10,11 +10,13 @@ from typing import override
 import annbatch.abc
 import numpy as np
 from annbatch.types import LoadRequest
+from numba import njit
 from torch.utils.data import get_worker_info
 
 from cellcohort.sampling.batch_sampler import BatchSampler
 from cellcohort.sampling.chunked.picker import ChunkPicker
 from cellcohort.sampling.chunked.sequential import SequentialPicker
+from cellcohort.sampling.drawing.cap import empty_counts, slot_of
 
 RUN = 2  # neighbouring chunks, a power of 2, that are read together: one thread decodes them
 
@@ -58,17 +60,8 @@ class LoadRequests(BatchSampler, annbatch.abc.Sampler):
         """Return the chunks that hold some batches, and where in them their cells are."""
         positions = np.concatenate(batches)
         rows = positions if self.cells.rows is None else self.cells.rows[positions]
-        chunk = rows // self.chunk_size
-        is_read = np.zeros(n_obs // self.chunk_size + 1, bool)
-        is_read[chunk] = True
-        chunks = np.flatnonzero(is_read)
-        first = np.arange(len(chunks)) & RUN == 0  # every other run first, so that no two are neighbours
-        chunks = np.concatenate([chunks[first], chunks[~first]])
-        begin = chunks * self.chunk_size
-        end = np.minimum(begin + self.chunk_size, n_obs)
-        offset = np.zeros(len(is_read), np.int64)  # from the row of a cell to its place among the rows read
-        offset[chunks] = np.cumsum(end - begin) - end
-        place, bounds = rows + offset.take(chunk), accumulate(map(len, batches), initial=0)
+        begin, end, place = chunks_of(rows, self.chunk_size, n_obs)
+        bounds = accumulate(map(len, batches), initial=0)
         return {
             "requests": list(map(slice, begin.tolist(), end.tolist())),
             "splits": [place[a:b] for a, b in pairwise(bounds)],
@@ -132,3 +125,27 @@ class LoadRequests(BatchSampler, annbatch.abc.Sampler):
     @override
     def rng(self, value: np.random.Generator | None) -> None:
         raise TypeError(f"{type(self).__name__} has no rng to set: batches are a function of its seed; use seed=.")
+
+
+@njit(cache=True, nogil=True)
+def chunks_of(rows: np.ndarray, chunk_size: int, n_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where the chunks that hold some rows begin and end, in the order of reading, and the place of each row.
+
+    Every other run of chunks comes first, so that no two are neighbours.
+    """
+    chunk, slot = rows // chunk_size, np.empty(len(rows), np.int64)
+    slots = empty_counts(min(len(rows), n_rows // chunk_size + 1))
+    for i in range(len(rows)):
+        slot[i] = slot_of(slots, chunk[i])
+        slots[slot[i], 0] = chunk[i] + 1
+    used = np.flatnonzero(slots[:, 0])
+    used = used[np.argsort(slots[used, 0])]
+    begin, end, n, n_read = np.empty(len(used), np.int64), np.empty(len(used), np.int64), 0, 0
+    for part in range(2):
+        for i in range(len(used)):
+            if i // RUN % 2 == part:
+                begin[n] = (slots[used[i], 0] - 1) * chunk_size
+                end[n] = min(begin[n] + chunk_size, n_rows)
+                slots[used[i], 1] = n_read - begin[n]  # from the row of a cell to its place among the rows read
+                n, n_read = n + 1, n_read + end[n] - begin[n]
+    return begin, end, rows + slots[slot, 1]

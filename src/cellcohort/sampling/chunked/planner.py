@@ -184,7 +184,7 @@ def _fill(
             passed = add_in_common_order(pool, rest, spec, table, order, most_chunks, mix(key, _U(n_chunks)))
             for u in demand.stratum:  # as many as make its cells come no more often than those of other chunks
                 while rest[u] > pool.fair[u] - pool.taken[u] and pool.counts[CHUNKS] < most_chunks:
-                    chunk = next_chunk(pool, u, cursor, index, order)
+                    chunk = next_chunk(u, needed[u], pool.chosen, cursor, index.stratum_indptr, order)
                     if chunk < 0:
                         break
                     add_chunk(pool, chunk, index)
@@ -198,9 +198,11 @@ def _fill(
             fit = bring_forward(pool, request, 0, 0)
             while fit < cells and pool.counts[CHUNKS] < most_chunks:
                 if inside:
-                    chunk = chunk_around(pool, needed[u], low, high, table, mix(key, _U(i)))
+                    around = index.chunk_of[strata.times_start[low] : strata.times_start[high]]
+                    of = needed[u], low, high
+                    chunk = chunk_around(around, of, pool.chosen, index, table.largest, mix(key, _U(i)))
                 else:
-                    chunk = next_chunk(pool, u, cursor, index, order)
+                    chunk = next_chunk(u, needed[u], pool.chosen, cursor, index.stratum_indptr, order)
                 if chunk < 0:
                     break
                 seen = n_free(pool, u)

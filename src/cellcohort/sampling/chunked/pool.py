@@ -101,9 +101,9 @@ def empty_pool(strata: np.ndarray, demand: np.ndarray, start: np.ndarray, index:
 @njit(cache=True, nogil=True)
 def highest_in(chunk: int, demand: np.ndarray, index_of: np.ndarray, index: ChunkIndex) -> float:
     """Return the highest demand for a stratum of a chunk."""
-    highest = 0.0
+    highest, stratum = 0.0, index.stratum
     for e in range(index.chunk_indptr[chunk], index.chunk_indptr[chunk + 1]):
-        i = index_of[index.stratum[e]]
+        i = index_of[stratum[e]]
         highest = max(highest, demand[i] if i >= 0 else 0.0)
     return highest
 
@@ -111,26 +111,26 @@ def highest_in(chunk: int, demand: np.ndarray, index_of: np.ndarray, index: Chun
 @njit(cache=True, nogil=True)
 def add_chunk(pool: Pool, chunk: int, index: ChunkIndex) -> None:
     """Put the cells of a chunk into the pool."""
-    pool.chosen[chunk] = True
-    pool.counts[CHUNKS] += 1
-    highest = highest_in(chunk, pool.demand, pool.index_of, index)
-    listed, cells, position, indptr = pool.listed, pool.cells, index.position, index.cell_indptr
+    _, index_of, demand, listed, begin, _, loaded, fair, cells, time, chosen, counts = pool
+    position, time_of, stratum, indptr = index.position, index.time, index.stratum, index.cell_indptr
+    chosen[chunk] = True
+    counts[CHUNKS] += 1
+    highest, new = highest_in(chunk, demand, index_of, index), counts[CELLS]
     for e in range(index.chunk_indptr[chunk], index.chunk_indptr[chunk + 1]):
-        i = pool.index_of[index.stratum[e]]
+        i = index_of[stratum[e]]
         if i < 0:
             continue
-        odds = pool.demand[i] / highest
-        new, at, n = pool.counts[CELLS], pool.begin[i] + pool.loaded[i], indptr[e + 1] - indptr[e]
-        for k in range(n):
-            listed[at + k] = new + k
-            cells[new + k, POSITION] = position[indptr[e] + k]
-            cells[new + k, TIMES_TAKEN] = cells[new + k, LAST_CALL] = 0
-            cells[new + k, ODDS] = np.int64(odds * CERTAIN)
-        if len(index.time):
-            pool.time[new : new + n] = index.time[indptr[e] : indptr[e + 1]]
-        pool.counts[CELLS] += n
-        pool.loaded[i] += n
-        pool.fair[i] += n * odds
+        odds, at = demand[i] / highest, begin[i] + loaded[i]
+        for k in range(indptr[e], indptr[e + 1]):
+            listed[at] = new
+            cells[new, POSITION], cells[new, ODDS] = position[k], np.int64(odds * CERTAIN)
+            cells[new, TIMES_TAKEN] = cells[new, LAST_CALL] = 0
+            if len(time) > 0:
+                time[new] = time_of[k]
+            at, new = at + 1, new + 1
+        loaded[i] += indptr[e + 1] - indptr[e]
+        fair[i] += (indptr[e + 1] - indptr[e]) * odds
+    counts[CELLS] = new
 
 
 @njit(cache=True, nogil=True, inline="always")

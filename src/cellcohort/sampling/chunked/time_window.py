@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
-from cellcohort.sampling.chunked.pool import Pool
 from cellcohort.sampling.drawing.time_window import TOLERANCE, least_and_most
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import bits_of, mix, permuted, permuted_each, unit
-
-if TYPE_CHECKING:
-    from cellcohort.sampling.chunked.planner import Table
 
 CANDIDATES = 2  # chunks around a focal time that are compared; the best of more would leave out sparse chunks
 UNCOMPARED = 2  # one chunk in so many is taken without a comparison, so that sparse chunks are read too
@@ -63,21 +59,30 @@ def in_time_window(
 
 
 @njit(cache=True, nogil=True)
-def chunk_around(pool: Pool, stratum: int, low: int, high: int, table: Table, key: np.uint64) -> int:
-    """Return a chunk that is not in the window yet and holds many cells of a stratum between two times; -1 if none."""
-    index, start, chosen, chunk_of = table.chunks, table.strata.times_start, pool.chosen, table.chunks.chunk_of
-    begin, n = start[low], start[high] - start[low]
+def chunk_around(
+    chunk_of: np.ndarray,
+    of: tuple[int, int, int],
+    chosen: np.ndarray,
+    index: ChunkIndex,
+    largest: int,
+    key: np.uint64,
+) -> int:
+    """Return a chunk that is not `chosen` yet and holds many of some cells, which are in `chunk_of`; -1 if none.
+
+    `of` are the stratum of these cells and the times that bound theirs. No chunk holds more than `largest`.
+    """
+    (stratum, low, high), n = of, len(chunk_of)
     bits, best, most = bits_of(n), -1, 0
     looked_at = CANDIDATES - 1 if mix(key, _U(UNCOMPARED)) % _U(UNCOMPARED) == 0 else 0
     for i in range(n):
-        chunk = chunk_of[begin + permuted(i, n, bits, key)]
+        chunk = chunk_of[permuted(i, n, bits, key)]
         if chosen[chunk] or chunk == best:
             continue
         n_cells = _cells_between(index, chunk, stratum, low, high)
         if n_cells > most:
             best, most = chunk, n_cells
         looked_at += 1
-        if looked_at == CANDIDATES or most == table.largest:
+        if looked_at == CANDIDATES or most == largest:
             break
     return best
 

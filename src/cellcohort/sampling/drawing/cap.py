@@ -35,11 +35,18 @@ def empty_counts(n: Whole) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
+def slot_of(counts: np.ndarray, label: Whole) -> Whole:
+    """Return the slot of a label, which is empty if none of it was counted."""
+    slot = np.int64(mix(_U(0), _U(label)) & _U(len(counts) - 1))
+    while counts[slot, 0] != 0 and counts[slot, 0] != label + 1:
+        slot = (slot + 1) & (len(counts) - 1)
+    return slot
+
+
+@njit(cache=True, nogil=True)
 def count_up_to(counts: np.ndarray, label: Whole, most: Whole) -> bool:
     """Count a cell of `label` and return True, or return False if `most` cells of it are counted already."""
-    slot = np.int64(mix(_U(0), _U(label)) % _U(len(counts)))
-    while counts[slot, 0] != 0 and counts[slot, 0] != label + 1:
-        slot = (slot + 1) % len(counts)
+    slot = slot_of(counts, label)
     if counts[slot, 1] >= most:
         return False
     counts[slot, 0] = label + 1

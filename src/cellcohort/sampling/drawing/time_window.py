@@ -78,34 +78,32 @@ def draw_in_time_window(
     epoch, and `key` that of the epoch.
     """
     strata, m = cells.strata, len(stratum)
+    order, start, times, indptr = strata.order, strata.start, strata.times, strata.times_indptr
     low, high, begin, end = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
     for entry in range(m):
         s = stratum[entry]
-        size = strata.start[s + 1] - strata.start[s]
-        first, last = strata.times_indptr[s], strata.times_indptr[s + 1]
-        first = first_from(strata.times, first, last, focal - cells.half_width - TOLERANCE)
-        begin[entry] = strata.times_start[first] - strata.start[s]
-        last = first_from(strata.times, first, last, focal + cells.half_width + TOLERANCE)
-        end[entry] = strata.times_start[last] - strata.start[s]
+        size = start[s + 1] - start[s]
+        first = first_from(times, indptr[s], indptr[s + 1], focal - cells.half_width - TOLERANCE)
+        last = first_from(times, first, indptr[s + 1], focal + cells.half_width + TOLERANCE)
+        begin[entry], end[entry] = strata.times_start[first] - start[s], strata.times_start[last] - start[s]
         low[entry], high[entry] = least_and_most(count[entry], size, end[entry] - begin[entry])
     n_inside = share_out(count, low, high, on_average(cells.inside, number), number)
 
     filled = 0
     cap = Cap(strata.capped, cells.most, empty_counts(count.sum() if cells.most > 0 else 1))
     for entry in range(m):
-        s, start = stratum[entry], strata.start[stratum[entry]]
-        size = strata.start[s + 1] - start
-        near, far = n_inside[entry], count[entry] - n_inside[entry]
+        s, near, far = stratum[entry], n_inside[entry], count[entry] - n_inside[entry]
+        size = start[s + 1] - start[s]
         if near:
-            part = Part(s, start, size, (begin[entry], end[entry]), (0, 0), False)
-            _draw_part(strata.order, part, cap, number, key, out[filled : filled + near])
+            part = Part(s, start[s], size, (begin[entry], end[entry]), (0, 0), False)
+            _draw_part(order, part, cap, number, key, out[filled : filled + near])
         if far:
-            part = Part(s, start, size, (0, begin[entry]), (end[entry], size), True)
-            _draw_part(strata.order, part, cap, number, key, out[filled + near : filled + near + far])
+            part = Part(s, start[s], size, (0, begin[entry]), (end[entry], size), True)
+            _draw_part(order, part, cap, number, key, out[filled + near : filled + near + far])
         filled += count[entry]
     if cap.most == 0:  # without a cap, all positions are looked up together, which is faster
         for i in range(filled):
-            out[i] = strata.order[out[i]]
+            out[i] = order[out[i]]
 
 
 @njit(cache=True, nogil=True)

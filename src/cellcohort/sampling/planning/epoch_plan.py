@@ -134,14 +134,13 @@ class EpochPlan:
         for place, stretch in self._kept:
             if place == (epoch, first):
                 return stretch
-        begun, taken = self._before(epoch, first)
-        primary, occurrence, ptr, stratum, n_cells = self._plan(epoch * self._per_epoch + first, end - first, begun)
+        progress = self._before(epoch, first)
+        primary, occurrence, ptr, *entries = self._plan(epoch * self._per_epoch + first, end - first, progress)
         focal = self._focal_times(epoch, primary, occurrence).tolist()
         each = primary.tolist() if primary.ndim == 1 else list(primary)
-        before = _count(stratum, n_cells, taken)
-        stretch = Stretch(first, each, occurrence.tolist(), focal, ptr.tolist(), stratum, n_cells, before)
+        stretch = Stretch(first, each, occurrence.tolist(), focal, ptr.tolist(), *entries)
         self._kept = (((epoch, first), stretch), *self._kept[: STRETCHES_KEPT - 1])
-        self._progress = Progress(epoch, end, begun, taken)
+        self._progress = Progress(epoch, end, progress.begun, progress.taken)
         return stretch
 
     def _ends(self, number: int) -> tuple[int, int]:
@@ -150,27 +149,25 @@ class EpochPlan:
         first = number // n * n if number >= n else 1 << number.bit_length() >> 1
         return first, first + n if number >= n else min(max(2 * first, 1), n)
 
-    def _before(self, epoch: int, first: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return `begun` and `taken` of the batches before number `first`, from the progress made or from none."""
+    def _before(self, epoch: int, first: int) -> Progress:
+        """Return the progress before number `first`, from the progress made or from none."""
         start, known = epoch * self._per_epoch, self._progress
         if known is None or known.epoch != epoch or known.end > first:
             none = np.zeros(self.targets.first[-1], self._counter_type)
             known = Progress(epoch, 0, occurrences_before(self.groups, start, self.key), none)
-        begun, taken = known.begun.copy(), known.taken.copy()
+        progress = Progress(epoch, first, known.begun.copy(), known.taken.copy())
         if self._by_steps:
             for number in range(start + known.end, start + first, self.per_stretch):
-                *_, stratum, n_cells = self._plan(number, min(self.per_stretch, start + first - number), begun)
-                _count(stratum, n_cells, taken)
+                self._plan(number, min(self.per_stretch, start + first - number), progress)
         elif known.end < first:
-            begun = occurrences_before(self.groups, start + first, self.key)
+            progress.begun[:] = occurrences_before(self.groups, start + first, self.key)
             if self._counted:
-                count_cells(self.targets, known.begun, begun, taken, self.key)
-        return begun, taken
+                count_cells(self.targets, known.begun, progress.begun, progress.taken, self.key)
+        return progress
 
-    def _plan(self, first: int, n: int, begun: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the fields of `n` batches from number `first` of all epochs on; counts these in `begun`."""
-        primary = primary_groups(self.groups, first, n, self.key)
-        return primary, *_round_batches(primary, begun, self.targets, self.leaks, self.places, self.key)
+    def _plan(self, first: int, n: int, progress: Progress) -> tuple[np.ndarray, ...]:
+        """Return the fields of `n` batches from number `first` of all epochs on; counts these in `progress`."""
+        return _plan_batches(self.groups, self.targets, self.leaks, first, n, progress, self.key)
 
     def _focal_times(self, epoch: int, primary: np.ndarray, occurrence: np.ndarray) -> np.ndarray:
         """Focal times of batches: each time of the primary group in turn, and of several groups each in turn."""
@@ -186,24 +183,25 @@ class EpochPlan:
 
 
 @njit(cache=True, nogil=True)
-def _round_batches(
-    primary: np.ndarray, occurrence: np.ndarray, targets: Targets, leaks: Leaks, places: Whole, key: np.uint64
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return `occurrence`, `ptr`, `stratum` and `n_cells` of a `Stretch`; counts its batches in `occurrence`."""
-    n, filled = len(primary), 0
-    most = n * min(places, targets.first[-1])  # entries, as a batch takes from each stratum once
+def _plan_batches(
+    groups: Groups, targets: Targets, leaks: Leaks, first: Whole, n: Whole, progress: Progress, key: np.uint64
+) -> tuple[np.ndarray, ...]:
+    """Return the fields of a `Stretch` but for focal times; counts its batches in `progress`."""
+    primary, begun, filled = primary_groups(groups, first, n, key), progress.begun, 0
+    most = n * min(np.int64(targets.places), targets.first[-1])  # entries, as a batch takes from each stratum once
     turn, ptr = np.empty(n, np.int64), np.zeros(n + 1, np.int64)
     stratum, n_cells = np.empty(most, np.int32), np.empty(most, np.int32)
     for i in range(n):
-        turn[i] = occurrence[primary[i]]
-        occurrence[primary[i]] += 1
+        turn[i] = begun[primary[i]]
+        begun[primary[i]] += 1
         filled += round_batch(targets, leaks, primary[i], turn[i], key, stratum[filled:], n_cells[filled:])
         ptr[i + 1] = filled
-    return turn, ptr, stratum[:filled].copy(), n_cells[:filled].copy()
+    stratum, n_cells = stratum[:filled].copy(), n_cells[:filled].copy()
+    return primary, turn, ptr, stratum, n_cells, count(stratum, n_cells, progress.taken)
 
 
 @njit(cache=True, nogil=True)
-def _count(stratum: np.ndarray, n_cells: np.ndarray, taken: np.ndarray) -> np.ndarray:
+def count(stratum: np.ndarray, n_cells: np.ndarray, taken: np.ndarray) -> np.ndarray:
     """Add the entries of batches to the cells `taken` of each stratum; return what was taken before each entry."""
     before = np.empty(len(stratum), taken.dtype)
     for j in range(len(stratum)):

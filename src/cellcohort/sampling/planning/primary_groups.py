@@ -43,23 +43,20 @@ def primary_groups(groups: Groups, first: Whole, n: Whole, key: np.uint64) -> np
     return out
 
 
-def occurrences_before(groups: Groups, first: int, key: np.uint64) -> np.ndarray:
-    """How many batches before number `first` are built around each group."""
-    runs = first // RUN
-    last = primary_groups(groups, runs * RUN, first - runs * RUN, key)
-    laps, left = divmod(runs * RUN, WHOLE)  # in each of which every number lies at a place of its own
-    found = laps * np.diff(groups.end, prepend=0) + np.bincount(last, minlength=len(groups.end))
-    for start in range(0, left, SUMMED):
-        part = groups._replace(begin=(groups.begin + start * STEP) % WHOLE)
-        found += _numbers_within(part, min(SUMMED, left - start))
-    return found
-
-
 @njit(cache=True, nogil=True)
-def _numbers_within(groups: Groups, n: Whole) -> np.ndarray:
-    """How many of the first `n` numbers of the sequence lie in the interval of each group."""
-    below = np.empty(len(groups.end) + 1, np.int64)  # numbers before each interval
-    for g in range(len(below)):
-        low = 0 if g == 0 else groups.end[g - 1]
-        below[g] = floor_sum(n, WHOLE, STEP, groups.begin + WHOLE - low)
-    return below[:-1] - below[1:]
+def occurrences_before(groups: Groups, first: Whole, key: np.uint64) -> np.ndarray:
+    """How many batches before number `first` are built around each group."""
+    found, runs = np.zeros(len(groups.end), np.int64), first // RUN
+    for group in primary_groups(groups, runs * RUN, first - runs * RUN, key):
+        found[group] += 1
+    laps, left = runs * RUN // WHOLE, runs * RUN % WHOLE  # in each lap every number lies at a place of its own
+    for g in range(len(found)):
+        found[g] += laps * (groups.end[g] - (groups.end[g - 1] if g > 0 else 0))
+    for start in range(0, left, SUMMED):
+        n, begin = min(SUMMED, left - start), (groups.begin + start * STEP) % WHOLE + WHOLE
+        before = floor_sum(n, WHOLE, STEP, begin)
+        for g in range(len(found)):  # of the numbers, those that do not lie before the end of the interval of the group
+            after = floor_sum(n, WHOLE, STEP, begin - groups.end[g])
+            found[g] += before - after
+            before = after
+    return found

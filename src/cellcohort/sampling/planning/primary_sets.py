@@ -20,7 +20,7 @@ from numba import njit
 from cellcohort.cells import Column
 from cellcohort.messages import listed, several
 from cellcohort.sampling.axes.base import GroupAxis
-from cellcohort.sampling.planning.epoch_plan import EpochPlan
+from cellcohort.sampling.planning.epoch_plan import EpochPlan, Progress, count
 from cellcohort.sampling.planning.leaks import (
     PLASTIC,
     Donors,
@@ -117,10 +117,11 @@ class PrimarySets(EpochPlan):
         return self.targets.cells() * np.repeat(self.often, np.diff(self.targets.first))
 
     @override
-    def _plan(self, first: int, n: int, begun: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _plan(self, first: int, n: int, progress: Progress) -> tuple[np.ndarray, ...]:
         primary = primary_sets(self._groups, self._upto, self.n_primary, first, n, self.key)
         turn = np.arange(first, first + n)  # nothing rotates by how often a group was primary
-        return primary, turn, *_round_sets(self._blocks, primary, turn, self.key)
+        ptr, stratum, n_cells = _round_sets(self._blocks, primary, turn, self.key)
+        return primary, turn, ptr, stratum, n_cells, count(stratum, n_cells, progress.taken)
 
 
 def check_blocks(column: Column, cells_of: np.ndarray, group: GroupAxis, places: int) -> None:
