@@ -148,7 +148,7 @@ def coverage_of(sampler: Sampler, draws: np.ndarray) -> Coverage:
     return Coverage(labels, drawn)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _count_draws(draws, positions):  # type: ignore[no-untyped-def]
     """Add 1 to the draws of every position; return how many were 0 before, per row."""
     new = np.zeros(len(positions), np.int64)

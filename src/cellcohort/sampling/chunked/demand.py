@@ -96,7 +96,7 @@ class Demand(NamedTuple):
     high: np.ndarray
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def window_demand(
     spec: WindowSpec,
     batches: GroupBatches,
@@ -129,7 +129,7 @@ def window_demand(
     return needed, ratio, Demand(local[order], batch[order], cells[order], inside[order], low[order], high[order])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _cells_of_batches(
     spec: WindowSpec, batches: GroupBatches, strata: Strata, key: np.uint64
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -127,7 +127,7 @@ class LoadRequests(BatchSampler, annbatch.abc.Sampler):
         raise TypeError(f"{type(self).__name__} has no rng to set: batches are a function of its seed; use seed=.")
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def chunks_of(rows: np.ndarray, chunk_size: int, n_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return where the chunks that hold some rows begin and end, in the order of reading, and the place of each row.
 

@@ -153,7 +153,7 @@ class WindowPlanner:
         return ChunkWindow(positions, spec.primary, spec.focal, chunks, passed)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill(
     table: Table, order: ChunkOrder, spec: WindowSpec, most_chunks: int, key: np.uint64, out: np.ndarray
 ) -> tuple[int, int, float]:

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
-from cellcohort.sampling.drawing.time_window import TOLERANCE, least_and_most
+from cellcohort.sampling.drawing.time_window import TOLERANCE, first_from, least_and_most
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import bits_of, mix, permuted, permuted_each, unit
@@ -42,7 +42,7 @@ class GroupTimes(NamedTuple):
         return focal.ravel()
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def in_time_window(
     strata: Strata, stratum: np.ndarray, cells: np.ndarray, focal: float, half_width: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -51,46 +51,34 @@ def in_time_window(
     low, high, least, most = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     for i in range(n):
         s = stratum[i]
-        first, times = strata.times_indptr[s], strata.times[strata.times_indptr[s] : strata.times_indptr[s + 1]]
-        low[i], high[i] = first + np.searchsorted(times, begin), first + np.searchsorted(times, end)
+        low[i] = first_from(strata.times, strata.times_indptr[s], strata.times_indptr[s + 1], begin)
+        high[i] = first_from(strata.times, low[i], strata.times_indptr[s + 1], end)
         available = strata.times_start[high[i]] - strata.times_start[low[i]]
         least[i], most[i] = least_and_most(cells[i], strata.start[s + 1] - strata.start[s], available)
     return low, high, least, most
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def chunk_around(
-    chunk_of: np.ndarray,
-    of: tuple[int, int, int],
-    chosen: np.ndarray,
-    index: ChunkIndex,
-    largest: int,
-    key: np.uint64,
+    chunk_of: np.ndarray, of: tuple[int, int, int], chosen: np.ndarray, index: ChunkIndex, largest: int, key: np.uint64
 ) -> int:
     """Return a chunk that is not `chosen` yet and holds many of some cells, which are in `chunk_of`; -1 if none.
 
     `of` are the stratum of these cells and the times that bound theirs. No chunk holds more than `largest`.
     """
-    (stratum, low, high), n = of, len(chunk_of)
+    (stratum, low, high), n, time, indptr = of, len(chunk_of), index.time, index.cell_indptr
     bits, best, most = bits_of(n), -1, 0
     looked_at = CANDIDATES - 1 if mix(key, _U(UNCOMPARED)) % _U(UNCOMPARED) == 0 else 0
     for i in range(n):
         chunk = chunk_of[permuted(i, n, bits, key)]
         if chosen[chunk] or chunk == best:
             continue
-        n_cells = _cells_between(index, chunk, stratum, low, high)
+        e = int(first_from(index.stratum, index.chunk_indptr[chunk], index.chunk_indptr[chunk + 1], stratum))
+        begin = first_from(time, indptr[e], indptr[e + 1], low)
+        n_cells = first_from(time, begin, indptr[e + 1], high) - begin
         if n_cells > most:
             best, most = chunk, n_cells
         looked_at += 1
         if looked_at == CANDIDATES or most == largest:
             break
     return best
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _cells_between(index: ChunkIndex, chunk: int, stratum: int, low: int, high: int) -> int:
-    """Return how many cells of a stratum in a chunk are of the times ``low <= time < high``."""
-    first, last = index.chunk_indptr[chunk], index.chunk_indptr[chunk + 1]
-    e = first + np.searchsorted(index.stratum[first:last], stratum)
-    times = index.time[index.cell_indptr[e] : index.cell_indptr[e + 1]]
-    return int(np.searchsorted(times, high) - np.searchsorted(times, low))

@@ -54,7 +54,7 @@ class RowPicker:
         return out
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def draw(
     order: np.ndarray,
     start: np.ndarray,

@@ -62,7 +62,7 @@ class Part(NamedTuple):
     outside: bool
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def draw_in_time_window(
     cells: TimedCells,
     stratum: np.ndarray,
@@ -106,7 +106,7 @@ def draw_in_time_window(
             out[i] = order[out[i]]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def least_and_most(count: Whole, size: Whole, within: Whole) -> tuple[Whole, Whole]:
     """How few and how many of `count` cells of a stratum of `size` can be of `within`, with the fewest repeats."""
     times = (count + size - 1) // size  # how often the most repeated cell must come
@@ -114,13 +114,19 @@ def least_and_most(count: Whole, size: Whole, within: Whole) -> tuple[Whole, Who
     return least, min(times * within, count - (times - 1) * (size - within))
 
 
-@njit(cache=True, nogil=True)
-def first_from(times: np.ndarray, first: Whole, last: Whole, time: float) -> Whole:
-    """Return the first of the rising ``times[first:last]`` that is not below `time`; `last` if all are."""
-    return first + np.searchsorted(times[first:last], time)
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def first_from(values: np.ndarray, first: Whole, last: Whole, least: float) -> Whole:
+    """Return the first of the rising ``values[first:last]`` that is not below `least`; `last` if all are."""
+    while first < last:
+        middle = (first + last) // 2
+        if values[middle] < least:
+            first = middle + 1
+        else:
+            last = middle
+    return first
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def share_out(count: np.ndarray, low: np.ndarray, high: np.ndarray, inside: Whole, number: Whole) -> np.ndarray:
     """Share `inside` places out in proportion to `count`, between `low` and `high` of each entry."""
     m = len(count)
@@ -144,7 +150,7 @@ def share_out(count: np.ndarray, low: np.ndarray, high: np.ndarray, inside: Whol
     return part
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_part(order: np.ndarray, part: Part, cap: Cap, number: Whole, key: np.uint64, out: np.ndarray) -> None:
     """Fill `out` with cells of one part of a stratum: ranks in sorted order, or positions where there is a cap."""
     need, n_fit = len(out), part.first[1] - part.first[0] + part.second[1] - part.second[0]
@@ -188,13 +194,13 @@ def _draw_part(order: np.ndarray, part: Part, cap: Cap, number: Whole, key: np.u
         round_ += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _blocks(begin: Whole, end: Whole) -> tuple[Whole, Whole]:
     """Return the first block of a run of ranks, and how many it touches."""
     return begin // CLASSES, (end - 1) // CLASSES - begin // CLASSES + 1 if end > begin else 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_few(part: Part, first_class: Whole, key: np.uint64, out: np.ndarray) -> None:
     """Fill `out` with the cells of a part whose classes come up first, found by looking at every cell."""
     due: Whole = -1
@@ -209,7 +215,7 @@ def _draw_few(part: Part, first_class: Whole, key: np.uint64, out: np.ndarray) -
         out[i], due = part.start + next_rank, next_due
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _class_at(offset: Whole, key: np.uint64) -> Whole:
     """Return the class of a cell of a block: the inverse of `_offset`."""
     x = _U(offset)
@@ -222,7 +228,7 @@ def _class_at(offset: Whole, key: np.uint64) -> Whole:
     return np.int64(x)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _offset(cell_class: Whole, key: np.uint64) -> Whole:
     """Which cell of a block belongs to a class: a permutation of 0..CLASSES-1 that `key` names."""
     x = _U(cell_class)
@@ -234,7 +240,7 @@ def _offset(cell_class: Whole, key: np.uint64) -> Whole:
     return np.int64(x)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _reversed_bits(x: Whole) -> Whole:
     """Return the `_BITS` bits of x in reverse order, so that classes used next to each other are far apart."""
     y: Whole = 0

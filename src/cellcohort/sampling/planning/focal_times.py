@@ -10,7 +10,7 @@ from cellcohort.sampling.rng import Whole, bits_of, key_of_three, mix, permuted
 _U = np.uint64
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def focal_times(
     times: np.ndarray, indptr: np.ndarray, sets: np.ndarray, occurrence: np.ndarray, seed: np.uint64, epoch: Whole
 ) -> np.ndarray:

@@ -154,7 +154,7 @@ def _sums(values: np.ndarray, first: np.ndarray) -> np.ndarray:
     return sums
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _joint_groups(
     first: np.ndarray,
     label: np.ndarray,
@@ -180,7 +180,7 @@ def _joint_groups(
     return joint
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _targets_of_leaks(
     strata: Strata, ratio: np.ndarray, first: np.ndarray, everyone: np.ndarray, leak: np.ndarray, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -200,7 +200,7 @@ def _targets_of_leaks(
     return label, upto
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def add_leaks(
     leaks: Leaks,
     targets: Targets,
@@ -245,13 +245,13 @@ def add_leaks(
     return filled
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def leak_offset(turn: Whole) -> float:
     """How far the points by which leaks are rounded have moved on in batch `turn`, above 0 and below 1."""
     return (turn * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def split_off(rounded: Rounded, share: float, turn: Whole) -> np.ndarray:
     """Return a share of the cells of each label in whole numbers, which are exact over labels and over batches."""
     leaked, upto, offset = np.empty(len(rounded.cells), np.int64), 0, leak_offset(turn)
@@ -261,7 +261,7 @@ def split_off(rounded: Rounded, share: float, turn: Whole) -> np.ndarray:
     return leaked
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _label_at(leaks: Leaks, group: Whole, place: float) -> Whole:
     """Return the label at a place of the line of a group's leaks, whose targets lie end to end."""
     begin, end = leaks.first[group], leaks.first[group + 1]
@@ -285,7 +285,7 @@ def _label_at(leaks: Leaks, group: Whole, place: float) -> Whole:
     return low
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _own_of(donors: Donors, group: Whole, label: Whole) -> tuple[Whole, Whole]:
     """Where the cells of a group begin among those of a label in all groups, and how many they are."""
     first, last = donors.first[label], donors.first[label + 1]
@@ -296,7 +296,7 @@ def _own_of(donors: Donors, group: Whole, label: Whole) -> tuple[Whole, Whole]:
     return begin, np.int64(donors.end[at]) - begin
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def cells_outside(donors: Donors, outside: np.ndarray, label: Whole) -> Whole:
     """Cells of a label that are not of these groups."""
     first, last = donors.first[label], donors.first[label + 1]
@@ -306,7 +306,7 @@ def cells_outside(donors: Donors, outside: np.ndarray, label: Whole) -> Whole:
     return cells
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def donate(
     donors: Donors,
     outside: np.ndarray,

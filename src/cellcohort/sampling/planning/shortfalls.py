@@ -152,7 +152,7 @@ def short_windows(
     )
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def cells_within(
     strata: Strata, own: tuple[Whole, Whole], in_batch: np.ndarray, focal: float, half_width: float
 ) -> tuple[float, float]:

@@ -62,7 +62,7 @@ def combine(columns: list[tuple[np.ndarray, int]], positions: np.ndarray) -> tup
     return code, rows, counts
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _add_column(
     code: np.ndarray, width: int, codes: np.ndarray, positions: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
@@ -74,14 +74,14 @@ def _add_column(
     return counts
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _recode(code: np.ndarray, new: np.ndarray) -> None:
     """Replace each code by the new one."""
     for i in range(len(code)):
         code[i] = new[code[i]]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def stable_order(code: np.ndarray, n_codes: int, order: np.ndarray) -> np.ndarray:
     """Sort `order` by ``code[order]``, keeping the order of equal codes (counting sort)."""
     place = np.zeros(n_codes + 1, np.int64)
