@@ -470,3 +470,13 @@ def fill_by_ratio(total: float, size: np.ndarray, ratio: np.ndarray) -> np.ndarr
         middle = (left + right) / 2
         left, right = (middle, right) if np.clip(middle * ratio, low, high).sum() < total else (left, middle)
     return np.clip(right * ratio, low, high)
+
+
+def floor_sum(n: int, m: int, a: int, b: int) -> int:
+    """Sum of ``(a * i + b) // m`` over i from 0 to n - 1, in whole numbers of any size."""
+    total = 0
+    while n:
+        total += n * (n - 1) // 2 * (a // m) + n * (b // m)
+        a, b = a % m, b % m
+        n, b, m, a = (a * n + b) // m, (a * n + b) % m, a, m
+    return total

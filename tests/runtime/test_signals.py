@@ -21,6 +21,7 @@ from cellcohort.module import ContrastiveModule
 from cellcohort.runtime import signals
 from cellcohort.runtime.cli import run_command
 from cellcohort.runtime.restart import command, quoted
+from cellcohort.runtime.stop_on_signal import StopOnSignal
 from launches import SCRIPTS, torchrun
 
 Train = Callable[..., Path]
@@ -143,6 +144,18 @@ def test_a_signal_that_comes_twice_counts_once_and_a_second_ctrl_c_stops_at_once
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("went on")
     assert stop.value.code == 130
+
+
+def test_a_rank_that_another_one_stopped_ends_in_peace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torchrun sends SIGTERM to a rank that still writes its files when another one has ended."""
+    monkeypatch.setattr(signals, "_received", None)
+    callback = StopOnSignal()
+    callback.stopping = True
+    with signals.stoppable():
+        with pytest.raises(signals.Stopped):
+            callback.stop_if_decided()
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signals.received() is None
 
 
 def test_a_worker_of_a_sweep_begins_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:

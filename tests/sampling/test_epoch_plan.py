@@ -79,7 +79,7 @@ def test_primary_groups(weights: list[int], first: int, begin: int) -> None:
 def test_batches_before_a_far_one_are_counted_exactly(weights: list[int], far: int, more: int, begin: int) -> None:
     end = np.rint(np.cumsum(weights) / sum(weights) * WHOLE).astype(np.int64)
     groups, key, first = Groups(end, begin), key_of(begin), far // RUN * RUN
-    below = [floor_sum.py_func(first, WHOLE, STEP, begin + WHOLE - low) for low in [0, *end.tolist()]]  # of any size
+    below = [oracle.floor_sum(first, WHOLE, STEP, begin + WHOLE - low) for low in [0, *end.tolist()]]  # of any size
     expected = [before - after for before, after in itertools.pairwise(below)]
     assert sum(expected) == first
     assert occurrences_before(groups, first, key).tolist() == expected

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 AGAIN = 1.0  # seconds after which a second Ctrl-C is one more, and not the same that reached the process twice
@@ -118,6 +118,21 @@ def defer(on: bool) -> None:
 def received() -> signal.Signals | None:
     """Return the signal that came while signals were deferred, if any."""
     return _received
+
+
+def stop() -> NoReturn:
+    """Stop as after a signal, also where another rank received it.
+
+    Once this rank ends, a launcher sends SIGTERM to those that still end: it counts as the same signal.
+
+    Raises
+    ------
+    Stopped
+        Always.
+    """
+    global _received
+    _received = _received or signal.SIGTERM
+    raise Stopped(_received)
 
 
 def raise_if_received() -> None:

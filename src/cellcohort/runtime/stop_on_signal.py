@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any, override
 
 import lightning
@@ -84,7 +83,7 @@ class StopOnSignal(lightning.Callback):
     def stop_if_decided(self) -> None:
         """Stop, if that was decided."""
         if self.stopping:
-            raise signals.Stopped(signals.received() or signal.SIGTERM)
+            signals.stop()
 
     def _decide(self) -> None:
         number = signals.received()
