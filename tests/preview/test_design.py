@@ -68,6 +68,15 @@ def test_experiments_with_one_condition_are_named_and_crossed_designs_are_not() 
     assert first.startswith("Only one condition in 1 of 5 experiments (plate 9)")
 
 
+def test_conditions_of_one_experiment_are_named_beside_others_that_several_hold() -> None:
+    sizes = {(f"e{i}", c): 200 for i in range(3) for c in "ab"}
+    assert not any("in one experiment only" in one for one in problems(surveyed(sizes, BALANCE)))
+    said = problems(surveyed({**sizes, ("e1", "rare"): 200}, {}))
+    (found,) = [one for one in said if "in one experiment only" in one]
+    assert found.startswith("1 of 3 conditions is in one experiment only ('rare' in 'e1'): ")
+    assert not any("in one experiment only" in one for one in problems(surveyed(NESTED, {}))), "told otherwise"
+
+
 def test_one_experiment_and_one_condition_are_reported_and_so_is_every_axis_that_changes_nothing() -> None:
     of = surveyed({("e", "a"): 400}, {**GROUP, **BALANCE})
     said = problems(of)

@@ -290,6 +290,10 @@ def test_hydra_leaves_nothing_else_behind(shell: Shell, tmp_path: Path) -> None:
         (["+sampler.experiment_aware.leaky=0.1"], ["adds a key that nothing reads"]),
         (["+speed=fast"], ["adds a key that nothing reads"]),
         (["sampler=random,temporal"], ["key=[value1,value2]", "--multirun"]),
+        (
+            ["data=tracks", "data.columns.features=[Area (px),b]"],
+            ["data.columns.features=[Area (px),b]", '["Area (px)",'],
+        ),
     ],
 )
 def test_a_wrong_command_line_is_refused_with_what_there_is(

@@ -25,6 +25,7 @@ from hydra.errors import (
     ConfigCompositionException,
     InstantiationException,
     MissingConfigException,
+    OverrideParseException,
 )
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -37,6 +38,11 @@ from cellcohort.runtime import signals
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.unknown_keys import choices_of, not_in_config
 
+QUOTES = (
+    "Close every bracket, and put names that hold spaces, brackets, colons or commas in double quotes, within single "
+    "ones for the shell: 'data.columns.features=[\"Area (px)\",speed]'. In the key of a mapping, write a backslash "
+    "before each of these instead: 'data.merge_labels={condition:{drug\\ A:drug}}'."
+)
 _PACKAGE = Path(__file__).parents[1]
 _WRAPPED = re.compile(
     r"Error in [^\n]*'?cellcohort\.[^\n]*\n(?P<kind>ValueError|FileNotFoundError)\((?P<text>.*)\)(\nfull_key: .*)?",
@@ -215,6 +221,8 @@ def explain(error: Exception, config_dir: Path) -> str | None:
         return str(error) if str(cause) in str(error) else f"{error}\n{type(cause).__name__}: {cause}"
     if isinstance(error, ConfigCompositionException):
         return not_in_config(error, config_dir) or f"{error}\n{error.__cause__ or ''}".rstrip()
+    if isinstance(error, OverrideParseException):
+        return f"error: Hydra cannot read the option {error.override}. {QUOTES}"
     if isinstance(error, CompactHydraException):
         return str(error)
     if isinstance(error, ConfigAttributeError) and (config_dir / str(error.full_key)).is_dir():  # as trainer=[]

@@ -30,10 +30,15 @@ def conditions_per_experiment(sampler: Sampler) -> np.ndarray | None:
     cells = sampler.cells
     if not (cells.has("experiment") and cells.has("condition")):
         return None
-    experiment, condition = cells.column("experiment"), cells.column("condition")
-    known = ~cells.unlabelled("condition")
+    return np.bincount(_pairs(sampler)[0], minlength=len(cells.column("experiment").labels))
+
+
+def _pairs(sampler: Sampler) -> tuple[np.ndarray, np.ndarray]:
+    """Return the codes of each experiment and condition that some cell has together."""
+    experiment, condition = sampler.cells.column("experiment"), sampler.cells.column("condition")
+    known = ~sampler.cells.unlabelled("condition")
     pairs = np.unique(experiment.codes[known].astype(np.int64) * len(condition.labels) + condition.codes[known])
-    return np.bincount(pairs // len(condition.labels), minlength=len(experiment.labels))
+    return np.divmod(pairs, len(condition.labels))
 
 
 def nested(sampler: Sampler) -> bool:
@@ -73,6 +78,23 @@ def confounded(survey: Survey) -> Iterator[Finding]:
             f"Only one condition in {len(alone):,} of {several(n_experiments, 'experiment')} ({listed(alone, FEW)}): "
             "there, conditions cannot be compared within the experiment.",
             "Compare conditions over the experiments that hold several.",
+        )
+    if n_experiments > 1 and not nested(sampler):
+        yield from _in_one_experiment(sampler)
+
+
+def _in_one_experiment(sampler: Sampler) -> Iterator[Finding]:
+    """Find conditions that only one of several experiments holds."""
+    experiment, condition = sampler.cells.column("experiment"), sampler.cells.column("condition")
+    pairs = _pairs(sampler)
+    n = np.bincount(pairs[1], minlength=len(condition.labels))
+    single = [f"{condition.labels[c]!r} in {experiment.labels[e]!r}" for e, c in zip(*pairs, strict=True) if n[c] == 1]
+    if single:
+        are = "is" if len(single) == 1 else "are"
+        yield Finding(
+            f"{len(single):,} of {several(int((n > 0).sum()), 'condition')} {are} in one experiment only "
+            f"({listed(single, FEW)}): what is of the condition cannot be told from what is of the experiment.",
+            "Compare such a condition with others of its experiment, and repeat it in another experiment if you can.",
         )
 
 
