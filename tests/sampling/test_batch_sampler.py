@@ -265,6 +265,19 @@ def test_epochs_and_seeds_that_add_up_alike_differ() -> None:
     assert len({tuple(drawn(seed, epoch)) for seed, epoch in ((0, 2), (1, 1), (2, 0))}) == 3
 
 
+@pytest.mark.parametrize("last", [0.0, 1.0])
+def test_nothing_leaks_from_groups_that_no_batch_may_hold(last: float) -> None:
+    """The groups without a weight come last, or first, among those of the table."""
+    cells = CellTable.from_frame(table({(e, c): 60 for e in "ab" for c in ("mock", "drug", "other")}))
+    axes = {"experiment": ExperimentAware(0.1, {"a": 1 - last, "b": last}), "condition": ConditionBalanced()}
+    with pytest.warns(ShortfallWarning, match="the others have 0 cells for the 10 asked of them"):
+        sampler = BatchSampler(cells, axes, 100)
+    held = np.stack([sampler.batch(0, number) for number in range(len(sampler))])
+    column = cells.column("experiment")
+    assert held.min() >= 0 and held.max() < len(cells)
+    assert set(column.codes[held].ravel()) == {column.labels.index("b" if last else "a")}
+
+
 def test_flexible_is_the_same_sampler() -> None:
     axes = {
         "experiment": ExperimentAware(0.2, "uniform"), "condition": ConditionBalanced({"mock": 3, "drug": 1}),

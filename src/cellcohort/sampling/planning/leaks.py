@@ -150,7 +150,8 @@ def build_leaks(
 
 def _sums(values: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Return the sum of the values of each group."""
-    sums: np.ndarray = np.add.reduceat(values, first[:-1].clip(max=len(values) - 1)) * (np.diff(first) > 0)
+    sums, there = np.zeros(len(first) - 1, values.dtype), np.diff(first) > 0
+    sums[there] = np.add.reduceat(values, first[:-1][there])  # from the first value of each to that of the next
     return sums
 
 
