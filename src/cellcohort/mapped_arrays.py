@@ -89,7 +89,8 @@ def cached_arrays(
 ) -> tuple[np.ndarray, ...]:
     """Return arrays from the file of their inputs, which one process writes if it is missing or damaged.
 
-    All processes that map the file share its memory. What one of them writes to an array stays its own.
+    All processes that map the file share its memory. What one of them writes to an array stays its own, but is not in
+    the digest of what is made of that array: do not change an array from which others are made.
 
     The digest of the file is checked when it is found for the first time, and whenever its size or one of its times
     or its place on the disk is another than when it was last checked: a file that was changed, cut short or copied is

@@ -77,3 +77,13 @@ def test_an_error_of_a_library_keeps_the_target_that_hydra_names() -> None:
     with pytest.raises(InstantiationException) as caught:
         instantiate({"_target_": "json.loads", "s": "{"})
     assert "json.loads" in said(caught.value) and "json.loads" in str(explain(caught.value, Path()))
+
+
+def test_an_error_of_this_package_that_a_library_caused_is_told_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "cut.h5ad").write_text("neither")
+    with pytest.raises(InstantiationException) as wrapped:
+        instantiate({"_target_": "cellcohort.sources.anndata.AnnDataFiles", "path": str(tmp_path / "cut.h5ad")})
+    told = explain(wrapped.value, tmp_path)
+    assert told is not None and told.startswith(
+        f"error: {tmp_path / 'cut.h5ad'} is no AnnData file (h5ad or zarr) that "
+    )

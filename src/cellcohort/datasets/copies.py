@@ -174,7 +174,7 @@ def described(groups: np.ndarray, strata: dict[str, int]) -> str:
     """
     if not groups.any():
         return ""
-    counts = [int(part.sum()) for part in np.split(groups > 0, np.cumsum([*strata.values()])[:-1])]
+    counts = np.array([part.sum() for part in np.split(groups > 0, np.cumsum([*strata.values()])[:-1])])
     most = sorted(zip(counts, strata, strict=True), key=lambda item: -item[0])
     where = listed((f"{n:,} in {name}" for n, name in most if n), 5)
     return (

@@ -257,10 +257,12 @@ def bare(error: BaseException) -> BaseException:
     """
     if not isinstance(error, InstantiationException):
         return error
-    cause = _root(error)
-    if isinstance(cause, ValueError | FileNotFoundError) and _is_ours(cause):
-        return cause
-    wrapped = _WRAPPED.fullmatch(str(error)) if cause is error else None
+    cause = error.__cause__
+    while cause is not None:  # an error of this package may name one of a library as its cause
+        if isinstance(cause, ValueError | FileNotFoundError | RuntimeError) and _is_ours(cause):
+            return cause
+        cause = cause.__cause__
+    wrapped = _WRAPPED.fullmatch(str(error)) if error.__cause__ is None else None
     if wrapped is None:
         return error
     try:

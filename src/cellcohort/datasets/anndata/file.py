@@ -85,7 +85,10 @@ class AnnDataFile:
             try:
                 rows = element[start:stop]
             except Exception as error:
-                raise RuntimeError(f"{self.path}: rows {start} to {stop} of {self.element} cannot be read") from error
+                raise RuntimeError(
+                    f"{self.path}: rows {start} to {stop} of {self.element} cannot be read ({error}). "
+                    "Copy the file again from where it is whole."
+                ) from error
         return sparse.csr_matrix(rows) if self.sparse else rows
 
     def _as_float(self, rows: Any, start: int) -> Any:
