@@ -18,6 +18,7 @@ from cellcohort.sources.anndata import AnnDataFiles
 from stores import QUIET, cells, write
 
 pytestmark = QUIET
+TEXT = str(pd.Series(["a"]).dtype)  # "object" before pandas 3
 SMALL = {"chunk_rows": 16, "shard_rows": 64, "dataset_rows": 64}
 
 
@@ -45,9 +46,9 @@ def joined(one: Any, other: Any = None) -> pd.Series:
         ([1, 2, 3], [0.5, np.nan, 1], "float64"),
         (pd.Categorical([1, 2, 3]), [4, 5, 6], "int64"),
         ([0.5, 1, 2], None, "float64"),
-        (["u", "v", "w"], None, "str"),
-        (["u", None, "w"], pd.Categorical(["x", "y", "u"]), "str"),
-        (["u", "v", "w"], [np.nan] * 3, "str"),
+        (["u", "v", "w"], None, TEXT),
+        (["u", None, "w"], pd.Categorical(["x", "y", "u"]), TEXT),
+        (["u", "v", "w"], [np.nan] * 3, TEXT),
         (pd.Categorical(["u", "v", None]), None, "category"),
         (pd.Categorical(["u", "v", None]), pd.Categorical(["w", "u", "w"]), "category"),
         (pd.Categorical([1, 2, None]), pd.Categorical([0.5, 2, 2]), "category"),
