@@ -121,7 +121,8 @@ def _joined(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.Series:
     if kind == NUMBERS:
         return _numbers(name, columns, full)
     if kind == TEXT:
-        return pd.concat([column.astype(object).astype("str") for column in columns])
+        texts = [column.astype(object).astype("str") for column in columns]  # pandas 2 writes "nan" for none
+        return pd.concat([text.where(column.notna(), None) for text, column in zip(texts, columns, strict=True)])
     return pd.concat([column.astype(float) if kind == EMPTY else column for column in columns])
 
 
