@@ -5,6 +5,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,19 @@ def test_what_batches_held_is_the_mean_over_all_batches_of_all_seeds(tmp_path: P
     largest = batches[["experiment/share/a", "experiment/share/b"]].max(axis=1).mean()
     assert summary.loc["share of the largest experiment", "held"] == pytest.approx(largest)
     assert summary.loc["share of other experiments (leak)", "asked"] == pytest.approx(batches["leak/asked"].mean())
+
+
+def test_coverage_is_that_of_the_last_batch_of_each_run() -> None:
+    """It grows within an epoch."""
+
+    def run(last: float) -> Any:
+        drawn = {"epoch": [0, 0, 1, 1], "rank": -1, "coverage": [0.1, 0.9, 0.2, last]}
+        return SimpleNamespace(composition=lambda: pd.DataFrame(drawn))
+
+    arm: Any = SimpleNamespace(name="random", runs={0: run(0.5), 1: run(0.7)})
+    (row,) = held([arm]).to_dict("records")
+    assert row["quantity"] == "share of all cells drawn in the last epoch"
+    assert (row["held"], row["least"], row["most"]) == (pytest.approx(0.6), 0.5, 0.7)
 
 
 def test_only_what_is_the_same_for_all_strategies_is_drawn_against_the_step(tmp_path: Path) -> None:

@@ -26,11 +26,13 @@ def held(arms: Sequence[Arm]) -> pd.DataFrame:
     -------
     pandas.DataFrame
         One row per arm and quantity: "strategy", "quantity", "asked" (NaN where nothing was), "held"
-        (the mean over batches), "least" and "most" (of any batch). Shares lie between 0 and 1.
+        (the mean over batches), "least" and "most" (of any batch). Shares lie between 0 and 1. A run has one
+        coverage, so that this is the mean over runs, and the least and the most of any run.
     """
     rows: list[tuple[str, str, float, float, float, float]] = []
     for arm in arms:
-        batches = pd.concat([run.composition() for run in arm.runs.values()], ignore_index=True)
+        parts = [run.composition().assign(run=number) for number, run in enumerate(arm.runs.values())]
+        batches = pd.concat(parts, ignore_index=True)
         apart = batches[batches["rank"] >= 0]
         rows += [(arm.name, *row) for row in _quantities(apart, batches[batches["rank"] < 0])]
     return pd.DataFrame(rows, columns=["strategy", "quantity", "asked", "held", "least", "most"])
@@ -50,10 +52,14 @@ def _quantities(batches: pd.DataFrame, union: pd.DataFrame) -> list[tuple[str, f
         title = f"share of {name.replace('/share/', ' ')}"
         rows.append((title, np.nan if asked is None else float(asked.mean()), *_range(batches[name])))
     for name, title in COUNTED.items():
-        source = union[union["epoch"] == union["epoch"].max()] if name == "coverage" else batches
-        if name in source and source[name].notna().any():
-            low, high = _range(source[name])[1:]
-            rows.append((title, np.nan, high if name == "coverage" else float(source[name].mean()), low, high))
+        source = union if name == "coverage" else batches
+        if name not in source or not source[name].notna().any():
+            continue
+        values = source[name]
+        if name == "coverage":  # it grows from batch to batch of an epoch: one value for each run
+            last = union["epoch"] == union.groupby("run")["epoch"].transform("max")
+            values = union[last].groupby("run")[name].max()
+        rows.append((title, np.nan, *_range(values)))
     return rows
 
 
