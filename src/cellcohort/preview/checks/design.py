@@ -15,8 +15,8 @@ from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
 from cellcohort.sampling.protocol import Sampler
 
 
-def conditions_per_experiment(sampler: Sampler) -> np.ndarray | None:
-    """Count the conditions of each experiment; the label of cells without one (``missing="label"``) is none.
+def pairs_of(sampler: Sampler) -> tuple[np.ndarray, np.ndarray] | None:
+    """Find which experiments hold which conditions; the label of cells without one (``missing="label"``) is none.
 
     Parameters
     ----------
@@ -24,46 +24,46 @@ def conditions_per_experiment(sampler: Sampler) -> np.ndarray | None:
 
     Returns
     -------
-    numpy.ndarray of int, shape (n_experiments,), or None
-        In the order of the labels, 0 for a label without cells; None where the table lacks either column.
+    (numpy.ndarray of int, numpy.ndarray of int), each of shape (n_pairs,), or None
+        The codes of an experiment and of a condition that some cell has together, each pair once; None where the table
+        lacks either column.
     """
     cells = sampler.cells
     if not (cells.has("experiment") and cells.has("condition")):
         return None
-    return np.bincount(_pairs(sampler)[0], minlength=len(cells.column("experiment").labels))
-
-
-def _pairs(sampler: Sampler) -> tuple[np.ndarray, np.ndarray]:
-    """Return the codes of each experiment and condition that some cell has together."""
-    experiment, condition = sampler.cells.column("experiment"), sampler.cells.column("condition")
-    known = ~sampler.cells.unlabelled("condition")
+    experiment, condition = cells.column("experiment"), cells.column("condition")
+    known = ~cells.unlabelled("condition")
     pairs = np.unique(experiment.codes[known].astype(np.int64) * len(condition.labels) + condition.codes[known])
     return np.divmod(pairs, len(condition.labels))
 
 
 def nested(sampler: Sampler) -> bool:
     """Whether there are several experiments and conditions, but no experiment has two conditions."""
-    counts = conditions_per_experiment(sampler)
-    return counts is not None and counts.max() == 1 < min(
-        len(sampler.cells.column(role).present()) for role in ("experiment", "condition")
-    )
+    pairs = pairs_of(sampler)
+    return pairs is not None and _nested(sampler, pairs[0])
+
+
+def _nested(sampler: Sampler, experiments: np.ndarray) -> bool:
+    present = [len(sampler.cells.column(role).present()) for role in ("experiment", "condition")]
+    return bool(len(np.unique(experiments)) == len(experiments) > 0) and min(present) > 1
 
 
 def confounded(survey: Survey) -> Iterator[Finding]:
     """Find effects of conditions and experiments that cannot be told apart, in all experiments or in some."""
     sampler = survey.sampler
-    counts = conditions_per_experiment(sampler)
-    if counts is None:
+    pairs = pairs_of(sampler)
+    if pairs is None:
         return
     experiment, condition = sampler.cells.column("experiment"), sampler.cells.column("condition")
     n_experiments, n_conditions = len(experiment.present()), len(condition.present())
-    alone = [experiment.labels[code] for code in np.flatnonzero(counts == 1)]
+    alone = [experiment.labels[code] for code in np.flatnonzero(np.bincount(pairs[0]) == 1)]
     if n_experiments == n_conditions == 1:
         yield Finding(
             "There is one experiment and one condition: cells can be compared over time and between tracks only.",
             "Add other experiments or conditions, or name the columns that hold them (data.columns).",
         )
-    elif nested(sampler):
+        return
+    if _nested(sampler, pairs[0]):
         problem = (
             "Experiment and condition are confounded: no experiment holds two conditions. "
             f"{_conclusions(experiment, condition)}"
@@ -73,23 +73,16 @@ def confounded(survey: Survey) -> Iterator[Finding]:
             problem += " A batch of one experiment cannot be balanced over conditions."
             change = "Leave out the axis experiment_aware; the axis condition then balances over all experiments."
         yield Finding(problem, change)
-    elif alone and n_conditions > 1 and n_experiments > 1:
+        return
+    if alone and n_conditions > 1 and n_experiments > 1:
         yield Finding(
             f"Only one condition in {len(alone):,} of {several(n_experiments, 'experiment')} ({listed(alone, FEW)}): "
             "there, conditions cannot be compared within the experiment.",
             "Compare conditions over the experiments that hold several.",
         )
-    if n_experiments > 1 and not nested(sampler):
-        yield from _in_one_experiment(sampler)
-
-
-def _in_one_experiment(sampler: Sampler) -> Iterator[Finding]:
-    """Find conditions that only one of several experiments holds."""
-    experiment, condition = sampler.cells.column("experiment"), sampler.cells.column("condition")
-    pairs = _pairs(sampler)
     n = np.bincount(pairs[1], minlength=len(condition.labels))
     single = [f"{condition.labels[c]!r} in {experiment.labels[e]!r}" for e, c in zip(*pairs, strict=True) if n[c] == 1]
-    if single:
+    if single and n_experiments > 1:
         are = "is" if len(single) == 1 else "are"
         yield Finding(
             f"{len(single):,} of {several(int((n > 0).sum()), 'condition')} {are} in one experiment only "
