@@ -119,7 +119,7 @@ def _defined(module: str, name: str) -> tuple[str, ast.stmt | ast.expr | None] |
                     if root in READ:
                         return _defined(str(node.module), alias.name)
                     return str(node.module), None if root in IMPORTED else node
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
             return module, node.value
     return None
 
