@@ -18,6 +18,7 @@ from hydra._internal.hydra import Hydra
 from hypothesis import settings
 from torch import distributed
 
+from cellcohort.runtime import resolvers
 from launches import processes
 
 # of properties that hold everywhere, the suite tries the same few examples each time;
@@ -25,6 +26,7 @@ from launches import processes
 settings.register_profile("suite", max_examples=8, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.load_profile("suite")
+resolvers.register()  # of the configs that tests compose, as scripts do
 os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # in the workers of xdist too, as in pyproject.toml
 
 
