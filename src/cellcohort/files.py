@@ -54,7 +54,7 @@ def whole(path: Path) -> Iterator[Path]:
             try:
                 beside.rename(path)
             except OSError:
-                if not path.is_dir():
+                if not (beside.is_dir() and path.is_dir()):
                     raise
             _sync(path.parent)
     finally:
@@ -104,6 +104,11 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_pipe(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is there and is no file and no directory: opening it may wait without end."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
 def fingerprint(*parts: Any, digits: int = 16) -> str:
     """Hexadecimal digits of the SHA-256 of arrays, bytes, and the ``repr`` of anything else, in this order."""
     found = hashlib.sha256()
@@ -125,6 +130,16 @@ def state(about: os.stat_result) -> str:
 
 
 @contextmanager
+def _opened(file: Path) -> Iterator[int]:
+    """Open a file to lock it: one that a link leads to is not emptied, and a pipe waits for no other process."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def locked(file: Path) -> Iterator[bool]:
     """Hold the lock of a file while the block runs; the system releases it however the process ends.
 
@@ -140,7 +155,7 @@ def locked(file: Path) -> Iterator[bool]:
     bool
         Whether this process may go on; False where another process holds the lock.
     """
-    with open(file, "a") as opened:  # which empties no file that a link leads to
+    with _opened(file) as opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -169,5 +184,5 @@ def in_turn(file: Path) -> Iterator[None]:
     """
     with ExitStack() as stack:
         with suppress(OSError):
-            fcntl.flock(stack.enter_context(open(file, "a")), fcntl.LOCK_EX)
+            fcntl.flock(stack.enter_context(_opened(file)), fcntl.LOCK_EX)
         yield

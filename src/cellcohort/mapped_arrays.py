@@ -123,10 +123,10 @@ def cached_arrays(
     if directory is None:
         return tuple(make())
     file = Path(directory) / f"{_digest([FORM, version('cellcohort'), *inputs]).hex()}.index"
-    if file.is_dir():
-        raise IsADirectoryError(
-            errno.EISDIR,
-            f"{file} is a directory, and a file of index_cache={directory} has this name. Remove it, or name another "
+    if file.exists() and not file.is_file():
+        raise OSError(
+            errno.EEXIST,
+            f"{file} is no file, and a file of index_cache={directory} has this name. Remove it, or name another "
             "directory",
         )
     of_source: list[OSError] = []
@@ -264,7 +264,7 @@ def _is_whole(file: Path, held: np.ndarray, found: str) -> bool:
     """Whether the bytes of a file have their digest; they are not read where they had it in the state that is found."""
     checked = file.with_suffix(".checked")
     with suppress(OSError, UnicodeDecodeError):
-        if checked.read_text() == found:
+        if checked.is_file() and checked.read_text() == found:
             return True
     digest = _seeded(file)
     digest.update(held[:-DIGEST])

@@ -120,7 +120,7 @@ def _keep_up(package: Path, now: dict[str, dict[str, str]]) -> None:
         place = _place(package.parent.joinpath(*folder.split(".")))
         record, known = place / RECORD, {}
         with suppress(FileNotFoundError, ValueError, TypeError):
-            known = dict(json.loads(record.read_bytes()))
+            known = dict(json.loads(record.read_bytes() if record.is_file() else b"{}"))
         if known == modules:
             continue
         for code in place.glob("*.nb[ic]"):

@@ -165,15 +165,6 @@ def test_a_file_is_read_whole_once_and_again_when_it_was_changed_or_copied(
         assert drawn(sampler(copied)) == asked and read == [file.name] * 2
 
 
-def test_a_directory_of_the_name_of_a_file_is_an_error_with_a_way_out(tmp_path: Path) -> None:
-    sampler(tmp_path)
-    (file,) = files(tmp_path)
-    file.unlink()
-    file.mkdir()
-    with pytest.raises(IsADirectoryError, match=f"{file} is a directory.*Remove it, or name another"):
-        sampler(tmp_path)
-
-
 CUT_SHORT = """
 import os, sys
 from pathlib import Path

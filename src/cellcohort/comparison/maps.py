@@ -17,7 +17,7 @@ LABELS = ("experiment", "condition", "hours")
 def some_cells(run: FinishedRun) -> pd.DataFrame | None:
     """At most `MOST_CELLS` held-out cells with their labels and embeddings; None where the run saved none."""
     path = run.directory / "embeddings.parquet"
-    if not path.exists():
+    if not path.is_file():
         return None
     cells = pd.read_parquet(path)
     held_out = cells[cells["part"] == "validation"]

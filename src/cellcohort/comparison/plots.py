@@ -292,7 +292,7 @@ def _looks() -> Iterator[tuple[str, str, str]]:
 
 def _metrics(run: FinishedRun) -> pd.DataFrame:
     path = run.directory / "metrics.csv"
-    return pd.read_csv(path) if path.exists() else pd.DataFrame()
+    return pd.read_csv(path) if path.is_file() else pd.DataFrame()
 
 
 def _over_seeds(arm: Arm, name: str) -> pd.Series:

@@ -152,13 +152,14 @@ def read_runs(places: Iterable[str | os.PathLike[str]]) -> tuple[list[FinishedRu
     runs: list[FinishedRun] = []
     left_out: list[LeftOut] = []
     for place in map(Path, places):
-        directories = [place] if (place / "config.yaml").exists() else sorted(place.glob("*/config.yaml"))
+        below = sorted(file.parent for file in place.glob("*/config.yaml"))
+        directories = [place] if (place / "config.yaml").is_file() else below
         if not directories:
             raise FileNotFoundError(
                 f"{place} {'holds no run' if place.is_dir() else 'is not there'}: no config.yaml in it or one level "
                 "below. Give the directory that a sweep printed as `sweep:`."
             )
-        for directory in (path if path.is_dir() else path.parent for path in directories):
+        for directory in directories:
             try:
                 runs.append(read_run(directory))
             except (OSError, ValueError) as error:
@@ -175,7 +176,7 @@ def read_run(directory: Path) -> FinishedRun:
         What is missing or wrong, and what to do.
     """
     config = read_config(directory, ("batch_sampler",))
-    if not (directory / FINISHED).exists():
+    if not (directory / FINISHED).is_file():
         raise ValueError("did not finish; start its sweep again, which runs only what is not finished")
     scores = read_scores(directory)
     scored = how_scored(scores)
@@ -201,7 +202,7 @@ def _parts(directory: Path, config: Mapping[str, Any]) -> tuple[Path, ...]:
     parts = [directory]
     while resume := config.get("resume"):
         before = Path(resume).absolute().parents[1]  # of <run>/checkpoints/<name>.ckpt
-        found = [place for place in (before, parts[0].parent / before.name) if (place / "config.yaml").exists()]
+        found = [place for place in (before, parts[0].parent / before.name) if (place / "config.yaml").is_file()]
         if not found or found[0].resolve() in [part.resolve() for part in parts]:
             break
         try:

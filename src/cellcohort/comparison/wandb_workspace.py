@@ -19,6 +19,11 @@ STEP = "trainer/global_step"  # against which Lightning's logger defines every m
 HELD = "composition/global/"
 
 
+def _files(directory: Path, name: str) -> list[Path]:
+    """Files of this name of a run, or of all runs of a sweep."""
+    return sorted(file for pattern in (name, f"*/{name}") for file in directory.glob(pattern) if file.is_file())
+
+
 def logged(directory: Path) -> list[str]:
     """Names of all metrics that the runs of a sweep, or one run, logged.
 
@@ -27,7 +32,7 @@ def logged(directory: Path) -> list[str]:
     FileNotFoundError
         There is no metrics.csv in the directory or one level below.
     """
-    files = sorted([*directory.glob("metrics.csv"), *directory.glob("*/metrics.csv")])
+    files = _files(directory, "metrics.csv")
     names = dict.fromkeys(str(name) for file in files for name in pd.read_csv(file, nrows=0))
     if not names:
         raise FileNotFoundError(
@@ -45,7 +50,7 @@ def place(directory: Path) -> dict[str, Any]:
     ValueError
         None of the runs was logged to W&B.
     """
-    files = sorted([*directory.glob("config.yaml"), *directory.glob("*/config.yaml")])
+    files = _files(directory, "config.yaml")
     for file in files:
         config = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
         if told := (config.get("logger") or {}).get("wandb"):
@@ -69,7 +74,7 @@ def continued(directory: Path) -> dict[str, dict[str, Any]]:
     dict of str to dict
         By the name of the run that continues another.
     """
-    files = sorted([*directory.glob("config.yaml"), *directory.glob("*/config.yaml")])
+    files = _files(directory, "config.yaml")
     configs = {file.parent.name: yaml.safe_load(file.read_text(encoding="utf-8")) or {} for file in files}
     return {name: config["continues"] for name, config in configs.items() if config.get("continues")}
 

@@ -46,7 +46,7 @@ class CompositionLog:
         _parts_of(self._directory).mkdir(parents=True, exist_ok=True)
         self._part = 1 + max((int(path.stem) for path in _parts(self._directory)), default=-1)
         table = _table_of(self._directory)
-        self._joined = pq.read_metadata(table).num_rows if table.exists() else 0
+        self._joined = pq.read_metadata(table).num_rows if table.is_file() else 0
         self._apart = sum(pq.read_metadata(path).num_rows for path in _parts(self._directory))
 
     def add(
@@ -162,13 +162,13 @@ def _parts_of(directory: Path) -> Path:
 
 
 def _parts(directory: Path) -> list[Path]:
-    return sorted(_parts_of(directory).glob("[0-9]*.parquet"))
+    return sorted(part for part in _parts_of(directory).glob("[0-9]*.parquet") if part.is_file())
 
 
 def _files(directory: Path) -> list[Path]:
     """Return the table, if there is one, and its parts, oldest first."""
     table = _table_of(directory)
-    return ([table] if table.exists() else []) + _parts(directory)
+    return ([table] if table.is_file() else []) + _parts(directory)
 
 
 def _files_there(directory: str | os.PathLike[str]) -> list[Path]:

@@ -271,7 +271,7 @@ def _written(path: str | Path, simulation: tuple[Any, ...]) -> Iterator[Path]:
 
 
 def _mark_of(file: Path) -> bytes | None:
-    if not file.exists():
+    if not file.is_file():
         return None
     mark = (pq.read_schema(file).metadata or {}).get(_MARK)
     if mark is None:

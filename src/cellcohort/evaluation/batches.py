@@ -309,7 +309,7 @@ def _told(value: Any) -> str:
 def _losses(directory: str | os.PathLike[str]) -> pd.Series:
     """Training losses that were recorded, by step of the optimizer before it."""
     path = Path(directory) / "metrics.csv"
-    if not path.exists():
+    if not path.is_file():
         return pd.Series(dtype=float)
     try:
         metrics = pd.read_csv(path)

@@ -74,8 +74,8 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packag
     directory = Path(directory)
     config, said = _config(directory, packages)
     path = directory / "checkpoints" / f"{checkpoint}.ckpt"
-    if not path.exists():
-        there = sorted(file.stem for file in path.parent.glob("*.ckpt"))
+    if not path.is_file():
+        there = sorted(file.stem for file in path.parent.glob("*.ckpt") if file.is_file())
         raise FileNotFoundError(
             f"{directory} has no checkpoint {checkpoint!r}; it has {', '.join(there) or 'none'}. "
             + ("Choose one of these." if there else "The run ended before its first validation: train it again.")

@@ -102,7 +102,7 @@ def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
     """
     path = Path(directory) / SCORES
     again = f"python scripts/evaluate.py run={directory}"
-    if not path.exists():
+    if not path.is_file():
         raise FileNotFoundError(f"{directory} has no {SCORES}; make it by: {again}")
     try:
         text = pd.read_csv(path, dtype=str, keep_default_na=False)

@@ -62,7 +62,8 @@ class Plan:
         return self.folder / "pieces" / str(dataset) / f"{block}.npz"
 
     def pieces(self, dataset: int) -> list[Path]:
-        return sorted((self.folder / "pieces" / str(dataset)).glob("[0-9]*.npz"))
+        there = (self.folder / "pieces" / str(dataset)).glob("[0-9]*.npz")
+        return sorted(file for file in there if file.is_file())
 
     def labels(self, dataset: int) -> Path:
         """Return the rows of obs of a dataset, which every worker can read again."""

@@ -124,7 +124,7 @@ def prepare(
     with _begun(plan.folder, name, options):
         if out.exists():
             raise RuntimeError(f"{out} was finished by another process just now; start again to use it.")
-        if not (plan.folder / "place.npy").exists():
+        if not (plan.folder / "place.npy").is_file():
             place = np.empty(len(order), np.int64)
             place[order] = np.arange(len(order))
             with whole(plan.folder / "place.npy") as file:
@@ -167,7 +167,7 @@ def _there(out: Path, folder: Path, about: Mapping[str, Any]) -> Store:
             "it is."
         )
     print(f"{out} is finished already, with these options.")
-    if (folder / "name").exists() and (folder / "name").read_text().startswith(name):
+    if (folder / "name").is_file() and (folder / "name").read_text().startswith(name):
         shutil.rmtree(folder)  # the work of it, stopped just before its end
     return store
 
@@ -182,7 +182,7 @@ def _begun(folder: Path, name: str, options: str) -> Iterator[None]:
     with locked(folder / "lock") as alone:
         if not alone:
             raise RuntimeError(f"another process prepares {folder.stem}.zarr now; wait for it, or stop it.")
-        before, *of_options = mark.read_text().split("\n") if mark.exists() else [""]
+        before, *of_options = mark.read_text().split("\n") if mark.is_file() else [""]
         if before and before != name and of_options != [options]:
             raise ValueError(
                 f"{folder} holds work on {folder.stem}.zarr that was stopped, with other options than now. Give those "

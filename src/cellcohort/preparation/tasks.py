@@ -37,7 +37,7 @@ def cut(source: Source, plan: Plan, block: int) -> None:
     ValueError
         A value is missing or infinite.
     """
-    if plan.cut_mark(block).exists():
+    if plan.cut_mark(block).is_file():
         return
     start, stop = plan.block(block)
     rows, place = source.read(start, stop), np.asarray(plan.place()[start:stop])

@@ -92,6 +92,8 @@ def check_digest(path: Path) -> None:
     ValueError
         They differ.
     """
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no file")
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LENGTH))

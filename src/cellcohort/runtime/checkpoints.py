@@ -90,7 +90,7 @@ class LastCheckpoint(Checkpoint):
         """
         last = self._directory / LAST
         if self._saved != trainer.global_step and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            if trainer.is_global_zero and last.exists():
+            if trainer.is_global_zero and last.is_file():
                 with whole(self._directory / PREVIOUS) as beside:
                     try:
                         os.link(last, beside)

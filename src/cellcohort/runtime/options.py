@@ -12,6 +12,7 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from cellcohort.files import is_pipe
 from cellcohort.runtime.kinds import fits, in_words
 from cellcohort.runtime.signatures import declared
 
@@ -64,6 +65,8 @@ def check_input(data: DictConfig) -> None:
         if path is not None and not isinstance(path, str):
             kind = type(path).__name__
             raise ValueError(f"data.{name}={path} is of type {kind}; write ./{path} for a file of that name.")
+        if path is not None and is_pipe(path):
+            raise ValueError(f"data.{name}={path} is a pipe or a device, which cannot be read again; give a file.")
         if path is None or not parameter or not parameter.may_be_none or Path(path).exists():  # others write it
             continue
         folder = Path(path).parent

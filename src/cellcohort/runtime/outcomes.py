@@ -150,4 +150,4 @@ def cause_of(error: BaseException, job: Path) -> str:
 
 def tracebacks(job: Path) -> list[Path]:
     """Return the tracebacks that the ranks of a job kept, the first, which is the cause, before others."""
-    return sorted(job.glob("error-rank*.txt"), key=os.path.getmtime)
+    return sorted(filter(Path.is_file, job.glob("error-rank*.txt")), key=os.path.getmtime)

@@ -51,13 +51,14 @@ def set_aside_before(directory: Path) -> list[Path]:
 
 def unfinished(directory: Path) -> bool:
     """Whether a job was begun in a directory and did not come to its end."""
-    return (directory / "config.yaml").exists() and not (directory / FINISHED).exists()
+    return (directory / "config.yaml").is_file() and not (directory / FINISHED).is_file()
 
 
 def written_config(directory: Path) -> Any:
     """Return the config of a run, or what there is of it."""
+    file = directory / "config.yaml"
     try:
-        return yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+        return yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
     except (OSError, ValueError, yaml.YAMLError):
         return None
 

@@ -48,7 +48,7 @@ def read_config(directory: str | os.PathLike[str], needed: Sequence[str] = NEEDE
     """
     directory = Path(directory)
     file = directory / "config.yaml"
-    if not file.exists():
+    if not file.is_file():
         held = listed(sorted(path.name for path in directory.iterdir())) if directory.is_dir() else "no such directory"
         raise FileNotFoundError(
             f"{directory} holds no run: no config.yaml ({held}). Give what train.py printed as `run:`."

@@ -14,7 +14,7 @@ from scipy import sparse
 from cellcohort.datasets.anndata.file import look_into
 from cellcohort.datasets.anndata.obs import join_obs
 from cellcohort.datasets.anndata.values import COUNTS, LINEAR, OTHER, by_kind, described
-from cellcohort.files import fingerprint
+from cellcohort.files import fingerprint, is_pipe
 from cellcohort.messages import listed, several
 
 ADDED = ("source_file", "source_row", "copy_group", "stored_chunk")  # columns of obs of a store and of its reader
@@ -157,6 +157,8 @@ def _found(path: str | Path | Sequence[str | Path] | None) -> list[Path]:
                 f"these, 'source.path={pattern}/*.h5ad'."
             )
         files += map(Path, found)
+    if pipes := [file for file in files if is_pipe(file)]:
+        raise ValueError(f"{pipes[0]} is a pipe or a device, which cannot be read again; give a file.")
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise ValueError(f"{twice} is named twice; its cells would be in the store twice.")

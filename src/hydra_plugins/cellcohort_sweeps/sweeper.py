@@ -202,7 +202,7 @@ def launched(
             results = list(launcher.launch([job.overrides for job in jobs], initial_job_idx=0))
     except Exception as error:
         begun = [job for job in jobs if (directory / job.name / "config.yaml").exists()]
-        lost = [job for job in begun if not (directory / job.name / FINISHED).exists()]
+        lost = [job for job in begun if not (directory / job.name / FINISHED).is_file()]
         if not begun or len(jobs) == 1:
             return results, {job.name: error for job in jobs}
         if len(lost) == 1:
@@ -258,7 +258,8 @@ def _short(name: str, longest: int, of: str = "") -> str:
 
 def _unfinished(jobs: Sequence[Job], directory: Path, world_size: int) -> list[Job]:
     """Return the jobs that have still to be run; their directories are cleared of what an earlier start left."""
-    finished = {path.read_text(encoding="utf-8"): path.parent.name for path in directory.glob(f"*/{FINISHED}")}
+    ends = filter(Path.is_file, directory.glob(f"*/{FINISHED}"))
+    finished = {path.read_text(encoding="utf-8"): path.parent.name for path in ends}
     waiting = [job for job in jobs if job.digest not in finished]
     taken = [job.name for job in waiting if job.name in finished.values()]
     if taken:

@@ -26,7 +26,7 @@ def cached_table(file: Path, make: Callable[[], pa.Table]) -> pa.Table:
     -------
     pyarrow.Table
     """
-    if file.exists():
+    if file.is_file():
         try:
             return pq.read_table(file, page_checksum_verification=True)
         except (OSError, pa.ArrowException):

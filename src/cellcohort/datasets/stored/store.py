@@ -136,7 +136,7 @@ class Store:
     def _check_files(self, sizes: dict[str, int]) -> None:
         for name, size in sizes.items():
             file = self.path / name
-            there = file.stat().st_size if file.exists() else None
+            there = file.stat().st_size if file.is_file() else None
             if there != size:
                 state = "is missing" if there is None else f"has {there} bytes of {size}"
                 raise ValueError(f"{file} {state}: the store is damaged, or was edited. {self._anew()}")
