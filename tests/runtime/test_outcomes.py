@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from types import FunctionType
 
 import cloudpickle
 import pytest
@@ -71,6 +73,28 @@ def test_an_error_that_hydra_wrapped_is_told_as_it_is(lost: bool) -> None:
     error = InstantiationException(str(caught.value)) if lost else caught.value  # as another process hands it on
     assert said(error) == "ValueError: fraction=2 must be above 0 and below 1."
     assert explain(error, Path()) == "error: fraction=2 must be above 0 and below 1."
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(
+    "raised", [ValueError("it's"), FileNotFoundError("it's"), RuntimeError("it's"), OSError(errno.ENODEV, "it's")]
+)
+def test_errors_of_all_kinds_that_this_package_raises_are_told_alike(
+    raised: Exception, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another process hands on what Hydra wrapped, of which the text alone is left."""
+
+    def fails(*_: object) -> None:
+        raise raised
+
+    own = FunctionType(fails.__code__, {"__name__": "cellcohort.datasets.split"}, closure=fails.__closure__)
+    monkeypatch.setattr("cellcohort.datasets.split.split", own)
+    with pytest.raises(InstantiationException) as caught:
+        instantiate({"split": {"_target_": "cellcohort.datasets.split.split"}})
+    with pytest.raises(type(raised)) as bare:
+        own()
+    for error in (InstantiationException(str(caught.value)) if lost else caught.value, bare.value):
+        assert explain(error, Path()) == "error: it's"
 
 
 def test_an_error_of_a_library_keeps_the_target_that_hydra_names() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import gc
 import json
 import os
@@ -44,9 +45,9 @@ QUOTES = (
     "before each of these instead: 'data.merge_labels={condition:{drug\\ A:drug}}'."
 )
 _PACKAGE = Path(__file__).parents[1]
+TOLD = (ValueError, OSError, RuntimeError)  # errors that are told in their own words where this package raised them
 _WRAPPED = re.compile(
-    r"Error in [^\n]*'?cellcohort\.[^\n]*\n(?P<kind>ValueError|FileNotFoundError)\((?P<text>.*)\)(\nfull_key: .*)?",
-    re.DOTALL,
+    r"Error in [^\n]*'?cellcohort\.[^\n]*\n(?P<kind>\w+)\((?P<given>.*)\)(\nfull_key: .*)?", re.DOTALL
 )  # what Hydra makes of an error of a target of this package
 FULL_ERROR, OURS = "HYDRA_FULL_ERROR", "CELLCOHORT_EXPLAINS_ERRORS"
 
@@ -216,7 +217,7 @@ def explain(error: Exception, config_dir: Path) -> str | None:
     if isinstance(error, InstantiationException):
         cause = bare(error)
         if cause is not error:
-            return f"error: {cause}"
+            return f"error: {_text(cause)}"
         cause = _root(error)
         return str(error) if str(cause) in str(error) else f"{error}\n{type(cause).__name__}: {cause}"
     if isinstance(error, ConfigCompositionException):
@@ -230,8 +231,8 @@ def explain(error: Exception, config_dir: Path) -> str | None:
         return f"error: {error.full_key} is left out, but is needed. The choices of {error.full_key} are: {there}."
     if isinstance(error, InterpolationResolutionError | MissingMandatoryValue) or _is_of_hydra(error):
         return f"error: {error}"
-    if isinstance(error, ValueError | FileNotFoundError) and _is_ours(error):
-        return f"error: {error}"
+    if _is_ours(error):
+        return f"error: {_text(error)}"
     return None
 
 
@@ -259,17 +260,24 @@ def bare(error: BaseException) -> BaseException:
         return error
     cause = error.__cause__
     while cause is not None:  # an error of this package may name one of a library as its cause
-        if isinstance(cause, ValueError | FileNotFoundError | RuntimeError) and _is_ours(cause):
+        if _is_ours(cause):
             return cause
         cause = cause.__cause__
     wrapped = _WRAPPED.fullmatch(str(error)) if error.__cause__ is None else None
     if wrapped is None:
         return error
+    kind: Any = getattr(builtins, wrapped["kind"], None)
     try:
-        text = ast.literal_eval(wrapped["text"])
+        given = ast.literal_eval(f"({wrapped['given']},)")
     except (SyntaxError, ValueError):
         return error
-    return {"ValueError": ValueError, "FileNotFoundError": FileNotFoundError}[wrapped["kind"]](text)
+    return kind(*given) if isinstance(kind, type) and issubclass(kind, TOLD) else error
+
+
+def _text(error: BaseException) -> str:
+    """Return what an error says, without the number of one of the system whose text names its file."""
+    own = isinstance(error, OSError) and error.filename is None and error.strerror
+    return str(own or error)
 
 
 def _root(error: BaseException) -> BaseException:
@@ -280,7 +288,7 @@ def _root(error: BaseException) -> BaseException:
 
 def _is_ours(error: BaseException) -> bool:
     """Whether a line of this package or of a script raised it, not one of a library that they call."""
-    return _raised_by(error) in ("cellcohort", "__main__")
+    return isinstance(error, TOLD) and _raised_by(error) in ("cellcohort", "__main__")
 
 
 def _is_of_hydra(error: Exception) -> bool:
