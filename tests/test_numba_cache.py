@@ -66,10 +66,10 @@ def test_a_named_place_that_cannot_be_written_is_not_the_only_one(
 def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Modules a -> b -> c and d, of which all but c have compiled functions, and the code of these."""
     sources = {
-        "a": "import os\n\nfrom pkg.below.b import f\n@njit",
-        "below/b": "from pkg.c import (\n    g,\n)\n@njit",
+        "a": "import os\n\nfrom pkg.below.b import f\n@compiled\n",
+        "below/b": "from pkg.c import (\n    g,\n)\n@compiled\n",
         "c": "",
-        "d": "@njit",
+        "d": "@compiled\n",
     }
     package = tmp_path / "pkg"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "code") if request.param == "NUMBA_CACHE_DIR" else "")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.labels import in_order
 from cellcohort.mapped_arrays import NO_FILES, ArrayFiles
 from cellcohort.missing_values import MISSING_LABEL
@@ -209,7 +209,7 @@ def count(codes: np.ndarray, n: int) -> np.ndarray:
     return _add(codes, np.zeros(n, np.int64))
 
 
-@njit(cache=True)
+@compiled
 def _add(codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
     for code in codes:
         counts[code] += 1

@@ -18,6 +18,8 @@ from xxhash import xxh3_64
 
 RECORD = "cellcohort.json"  # beside compiled code: the digests of its modules
 
+_DECORATED = re.compile(rb"^@(compiled|inlined)$", re.MULTILINE)  # see cellcohort.compiled
+
 
 def choose_numba_cache() -> None:
     """Let numba write to the folder for temporary files where it would find no other place, and refuse to compile."""
@@ -68,7 +70,7 @@ def remove_outdated_code(package: Path = Path(__file__).parent) -> None:
     own = {name: xxh3_64(text).digest() for name, text in texts.items()}
     now: dict[str, dict[str, str]] = {}
     for name, text in texts.items():
-        if b"njit" in text:
+        if _DECORATED.search(text):
             found = xxh3_64(b"".join(part.encode() + own[part] for part in sorted(parts(name))))
             folder, _, stem = name.rpartition(".")
             now.setdefault(folder, {})[stem] = found.hexdigest()

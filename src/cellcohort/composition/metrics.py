@@ -10,9 +10,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numba import njit
 
 from cellcohort.cells import CellTable, Column
+from cellcohort.compiled import compiled
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.drawing.time_window import TOLERANCE
 
@@ -219,7 +219,7 @@ def _summary(shares: np.ndarray) -> np.ndarray:
     return np.stack([shares.min(axis=-1), shares.max(axis=-1), np.exp(entropy)], axis=-1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count(codes, positions, n_labels):  # type: ignore[no-untyped-def]
     """Cells of each label, shape (n_steps, n_ranks, n_labels)."""
     n_steps, n_ranks, size = positions.shape
@@ -231,7 +231,7 @@ def _count(codes, positions, n_labels):  # type: ignore[no-untyped-def]
     return counts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_others(codes, positions, primary):  # type: ignore[no-untyped-def]
     """Cells of other labels than the primary ones of the batch, and of these, shape (n_steps, n_ranks, 2)."""
     n_steps, n_ranks, size = positions.shape
@@ -246,7 +246,7 @@ def _count_others(codes, positions, primary):  # type: ignore[no-untyped-def]
     return counts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_near(hours, positions, focal, reach):  # type: ignore[no-untyped-def]
     """Cells within reach of the batch's focal time, and others, shape (n_steps, n_ranks, 2); NaN is never within."""
     n_steps, n_ranks, size = positions.shape
@@ -259,7 +259,7 @@ def _count_near(hours, positions, focal, reach):  # type: ignore[no-untyped-def]
     return counts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _judge(counts, wanted, table, size, joint):  # type: ignore[no-untyped-def]
     """Shares held, shape (n_steps, n_ranks + 1, n_labels), and a verdict, shape (n_steps, n_ranks + 1, 4).
 
@@ -288,7 +288,7 @@ def _judge(counts, wanted, table, size, joint):  # type: ignore[no-untyped-def]
     return held, verdict
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def count_repeats(values):  # type: ignore[no-untyped-def]
     """Count equal entries in each batch and in each step as a whole, shape (n_steps, n_ranks + 1, 3).
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.protocol import Sampler
 
 
@@ -148,7 +148,7 @@ def coverage_of(sampler: Sampler, draws: np.ndarray) -> Coverage:
     return Coverage(labels, drawn)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _count_draws(draws, positions):  # type: ignore[no-untyped-def]
     """Add 1 to the draws of every position; return how many were 0 before, per row."""
     new = np.zeros(len(positions), np.int64)

@@ -17,7 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from cellcohort.compiled import compiled, inlined
 
 Whole = int | np.integer[Any]  # what compiled functions take and give for whole numbers
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -29,7 +30,7 @@ _MIX1 = _U(0xBF58476D1CE4E5B9)
 _MIX2 = _U(0x94D049BB133111EB)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@inlined
 def mix(key: np.uint64, value: np.uint64) -> np.uint64:
     """Return a new key from a key and a number."""
     z = (_U(key) ^ (_U(value) * _GOLDEN)) + _GOLDEN
@@ -38,7 +39,7 @@ def mix(key: np.uint64, value: np.uint64) -> np.uint64:
     return z ^ (z >> _U(31))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def bits_of(n: Whole) -> np.uint64:
     """Return the least number of bits, at least 1, that holds 0..n-1."""
     bits = _U(1)
@@ -47,7 +48,7 @@ def bits_of(n: Whole) -> np.uint64:
     return bits
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def permuted(index: Whole, n: Whole, bits: np.uint64, key: np.uint64) -> Whole:
     """Element `index` of the pseudo-random permutation of 0..n-1 that `key` names; ``bits = bits_of(n)``."""
     if n <= 1:
@@ -66,7 +67,7 @@ def permuted(index: Whole, n: Whole, bits: np.uint64, key: np.uint64) -> Whole:
             return np.int64(x)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def permuted_each(index: np.ndarray, n: np.ndarray, salt: np.ndarray, key: np.uint64) -> np.ndarray:
     """For each i, element ``index[i]`` of the permutation of 0..n[i]-1 that `key` and ``salt[i]`` name."""
     out = np.empty(len(index), np.int64)
@@ -75,7 +76,7 @@ def permuted_each(index: np.ndarray, n: np.ndarray, salt: np.ndarray, key: np.ui
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def stride(n: Whole, key: np.uint64) -> Whole:
     """Return a step through 0..n-1 that meets every number once and keeps any few of them far apart.
 
@@ -95,7 +96,7 @@ def stride(n: Whole, key: np.uint64) -> Whole:
         step += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def floor_sum(n: Whole, m: Whole, a: Whole, b: Whole) -> Whole:
     """Sum of ``(a * i + b) // m`` over i from 0 to n - 1, in steps like those of Euclid's algorithm.
 
@@ -114,13 +115,13 @@ def floor_sum(n: Whole, m: Whole, a: Whole, b: Whole) -> Whole:
         m, a = a, m
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@inlined
 def unit(key: np.uint64, value: np.uint64) -> float:
     """Return a number in [0, 1)."""
     return (mix(key, value) >> _U(11)) * (1.0 / (1 << 53))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def uniform(key: np.uint64, values: np.ndarray) -> np.ndarray:
     """Numbers in [0, 1), one for each value of a uint64 array."""
     out = np.empty(values.size, np.float64)
@@ -135,13 +136,13 @@ def key_of(*parts: int) -> np.uint64:
     return np.uint64(_key_of(np.array([part % 2**64 for part in parts], np.uint64)))
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@inlined
 def key_of_three(first: np.uint64, second: np.uint64, third: np.uint64) -> np.uint64:
     """Return the key that `key_of` has for three numbers, in compiled code."""
     return mix(mix(mix(_U(3), first), second), third)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _key_of(parts: np.ndarray) -> np.uint64:
     key = _U(len(parts))
     for part in parts:

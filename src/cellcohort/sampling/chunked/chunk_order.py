@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
 from cellcohort.sampling.chunked.demand import WindowSpec
 from cellcohort.sampling.chunked.pool import CHUNKS, Pool, add_chunk, highest_in, n_free
@@ -54,7 +54,7 @@ class Cursor(NamedTuple):
     seen: np.ndarray
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def origins(needed: np.ndarray, spec: WindowSpec, table: Table, order: ChunkOrder, key: np.uint64) -> np.ndarray:
     """Return where each stratum begins in its chunks: where its group stopped, or anywhere if that is not primary."""
     origin, n_chunks, indptr = np.empty(len(needed), np.int64), len(order.chunk), table.chunks.stratum_indptr
@@ -73,7 +73,7 @@ def origins(needed: np.ndarray, spec: WindowSpec, table: Table, order: ChunkOrde
     return origin
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def next_chunk(u: int, stratum: int, chosen: np.ndarray, cursor: Cursor, indptr: np.ndarray, order: ChunkOrder) -> int:
     """Return the next chunk of stratum number `u` of the window that is not `chosen` yet; -1 if all are."""
     first, last = indptr[stratum], indptr[stratum + 1]
@@ -85,7 +85,7 @@ def next_chunk(u: int, stratum: int, chosen: np.ndarray, cursor: Cursor, indptr:
     return -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def add_in_common_order(
     pool: Pool,
     rest: np.ndarray,

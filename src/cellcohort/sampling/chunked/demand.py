@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
 from cellcohort.sampling.chunked.leaks import donors_of, leak_from
 from cellcohort.sampling.chunked.rotation import Rotation
@@ -96,7 +96,7 @@ class Demand(NamedTuple):
     high: np.ndarray
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def window_demand(
     spec: WindowSpec,
     batches: GroupBatches,
@@ -129,7 +129,7 @@ def window_demand(
     return needed, ratio, Demand(local[order], batch[order], cells[order], inside[order], low[order], high[order])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _cells_of_batches(
     spec: WindowSpec, batches: GroupBatches, strata: Strata, key: np.uint64
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -8,8 +8,8 @@ cells, they come from the strata of the plan.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import mix
 
@@ -17,7 +17,7 @@ DONOR_TRIES = 64  # cells drawn at random to find a group that cells may leak fr
 _U = np.uint64
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def donors_of(primary: np.ndarray, group: int, strata: Strata, key: np.uint64) -> np.ndarray:
     """Return the other primary groups of a window, each once; if there is none, another group at random."""
     donors, n = np.empty(len(primary) + 1, np.int64), 0
@@ -34,7 +34,7 @@ def donors_of(primary: np.ndarray, group: int, strata: Strata, key: np.uint64) -
     return donors[:n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def leak_from(
     donors: np.ndarray,
     planned: tuple[np.ndarray, np.ndarray],
@@ -63,7 +63,7 @@ def leak_from(
     return filled
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _share_out(
     donors: np.ndarray, label: int, total: int, nth: int, strata: Strata, stratum: np.ndarray, cells: np.ndarray
 ) -> int:

@@ -10,9 +10,9 @@ from typing import override
 import annbatch.abc
 import numpy as np
 from annbatch.types import LoadRequest
-from numba import njit
 from torch.utils.data import get_worker_info
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.batch_sampler import BatchSampler
 from cellcohort.sampling.chunked.picker import ChunkPicker
 from cellcohort.sampling.chunked.sequential import SequentialPicker
@@ -127,7 +127,7 @@ class LoadRequests(BatchSampler, annbatch.abc.Sampler):
         raise TypeError(f"{type(self).__name__} has no rng to set: batches are a function of its seed; use seed=.")
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def chunks_of(rows: np.ndarray, chunk_size: int, n_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return where the chunks that hold some rows begin and end, in the order of reading, and the place of each row.
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.mapped_arrays import cached_arrays
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex, build_chunk_index
 from cellcohort.sampling.chunked.chunk_order import ChunkOrder, Cursor, add_in_common_order, next_chunk, origins
@@ -153,7 +153,7 @@ class WindowPlanner:
         return ChunkWindow(positions, spec.primary, spec.focal, chunks, passed)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _fill(
     table: Table, order: ChunkOrder, spec: WindowSpec, most_chunks: int, key: np.uint64, out: np.ndarray
 ) -> tuple[int, int, float]:

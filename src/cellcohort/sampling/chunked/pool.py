@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled, inlined
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
 from cellcohort.sampling.drawing.cap import Cap, count_up_to
 from cellcohort.sampling.rng import mix
@@ -74,7 +74,7 @@ class Request(NamedTuple):
     inside: bool
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def empty_pool(strata: np.ndarray, demand: np.ndarray, start: np.ndarray, index: ChunkIndex, n_cells: int) -> Pool:
     """Return a pool with room for `n_cells` cells of some strata, which are sorted."""
     n, index_of = len(strata), np.full(len(start) - 1, -1, np.int32)
@@ -98,7 +98,7 @@ def empty_pool(strata: np.ndarray, demand: np.ndarray, start: np.ndarray, index:
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def highest_in(chunk: int, demand: np.ndarray, index_of: np.ndarray, index: ChunkIndex) -> float:
     """Return the highest demand for a stratum of a chunk."""
     highest, stratum = 0.0, index.stratum
@@ -108,7 +108,7 @@ def highest_in(chunk: int, demand: np.ndarray, index_of: np.ndarray, index: Chun
     return highest
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def add_chunk(pool: Pool, chunk: int, index: ChunkIndex) -> None:
     """Put the cells of a chunk into the pool."""
     _, index_of, demand, listed, begin, _, loaded, fair, cells, time, chosen, counts = pool
@@ -133,13 +133,13 @@ def add_chunk(pool: Pool, chunk: int, index: ChunkIndex) -> None:
     counts[CELLS] = new
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def n_free(pool: Pool, i: int) -> int:
     """Return how many cells of a stratum no batch has taken."""
     return int(pool.loaded[i] - pool.taken[i])
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def bring_forward(pool: Pool, of: Request, seen: int, fit: int) -> int:
     """List the free cells on the requested side of the time window before the others; return how many there are.
 
@@ -157,7 +157,7 @@ def bring_forward(pool: Pool, of: Request, seen: int, fit: int) -> int:
     return fit
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def take(pool: Pool, of: Request, fit: int, cap: Cap, later: np.ndarray, key: np.uint64, out: np.ndarray) -> int:
     """Fill `out` with free cells of a stratum for one batch; return how many there were.
 
@@ -177,7 +177,7 @@ def take(pool: Pool, of: Request, fit: int, cap: Cap, later: np.ndarray, key: np
     return n
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _of_later(pool: Pool, found: np.ndarray, later: np.ndarray) -> int:
     """List the cells at times that `later` counts before the others; return how many there are."""
     n = 0
@@ -189,7 +189,7 @@ def _of_later(pool: Pool, found: np.ndarray, later: np.ndarray) -> int:
     return n
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def choose(pool: Pool, found: np.ndarray, n: int, by_odds: bool, cap: Cap, key: np.uint64, out: np.ndarray) -> int:
     """Fill `out` from `n` on with cells of the rows ``found[n:]`` in random order; return how many it holds then.
 

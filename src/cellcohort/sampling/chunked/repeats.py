@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.chunked.pool import CALLS, LAST_CALL, NO_LIMIT, TIMES_TAKEN, Pool, Request, choose
 from cellcohort.sampling.drawing.cap import Cap
 from cellcohort.sampling.rng import mix
@@ -12,7 +12,7 @@ from cellcohort.sampling.rng import mix
 _U = np.uint64
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def take_again(pool: Pool, of: Request, cap: Cap, key: np.uint64, out: np.ndarray) -> int:
     """Fill `out` with cells that batches of the window hold, those that the fewest do first; return how many."""
     n = 0
@@ -31,7 +31,7 @@ def take_again(pool: Pool, of: Request, cap: Cap, key: np.uint64, out: np.ndarra
     return n
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _least_taken(pool: Pool, of: Request) -> np.ndarray:
     """Return the rows of the requested cells that the fewest batches took, at least one, and this call did not."""
     taken = pool.listed[pool.begin[of.i] : pool.begin[of.i] + pool.taken[of.i]]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.planning.primary_groups import Groups
 from cellcohort.sampling.rng import STEP, WHOLE, Whole, floor_sum, mix, uniform, unit
 
@@ -70,7 +70,7 @@ class Rotation:
         return primary[row], occurrence[row]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def run_of_windows(groups: Groups, per_window: Whole, run: Whole, key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
     """Return the primary groups of the windows of a run, and how often each was primary in all windows before.
 
@@ -100,7 +100,7 @@ def run_of_windows(groups: Groups, per_window: Whole, run: Whole, key: np.uint64
     return primary, occurrence
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _places_below(groups: Groups, bound: Whole, n: Whole, runs: Whole) -> Whole:
     """Return how many places of the first `runs` runs of `n` places lie before a bound of the groups' intervals."""
     whole, part = n * bound // WHOLE, n * bound % WHOLE

@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.chunked.chunk_index import ChunkIndex
 from cellcohort.sampling.drawing.time_window import TOLERANCE, first_from, least_and_most
 from cellcohort.sampling.planning.plan import Plan
@@ -42,7 +42,7 @@ class GroupTimes(NamedTuple):
         return focal.ravel()
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def in_time_window(
     strata: Strata, stratum: np.ndarray, cells: np.ndarray, focal: float, half_width: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -58,7 +58,7 @@ def in_time_window(
     return low, high, least, most
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def chunk_around(
     chunk_of: np.ndarray, of: tuple[int, int, int], chosen: np.ndarray, index: ChunkIndex, largest: int, key: np.uint64
 ) -> int:

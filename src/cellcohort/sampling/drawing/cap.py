@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import Whole, mix, stride
 
@@ -25,7 +25,7 @@ class Cap(NamedTuple):
     tally: np.ndarray
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def empty_counts(n: Whole) -> np.ndarray:
     """Return an empty table of (label + 1, count), int64 of shape (n_slots, 2), with room for `n` labels."""
     size = 2
@@ -34,7 +34,7 @@ def empty_counts(n: Whole) -> np.ndarray:
     return np.zeros((size, 2), np.int64)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def slot_of(counts: np.ndarray, label: Whole) -> Whole:
     """Return the slot of a label, which is empty if none of it was counted."""
     slot = np.int64(mix(_U(0), _U(label)) & _U(len(counts) - 1))
@@ -43,7 +43,7 @@ def slot_of(counts: np.ndarray, label: Whole) -> Whole:
     return slot
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def count_up_to(counts: np.ndarray, label: Whole, most: Whole) -> bool:
     """Count a cell of `label` and return True, or return False if `most` cells of it are counted already."""
     slot = slot_of(counts, label)
@@ -54,7 +54,7 @@ def count_up_to(counts: np.ndarray, label: Whole, most: Whole) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def draw_capped(
     strata: Strata,
     most: int,
@@ -94,14 +94,14 @@ def draw_capped(
         filled += need
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _jittered(rank: Whole, n: Whole, key: np.uint64) -> Whole:
     """Swap neighbours within blocks of 16, so that the order does not always bring the same cells together."""
     block = rank >> 4
     return rank if (block + 1) << 4 > n else np.int64(_U(rank) ^ (mix(key, _U(block)) & _U(15)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def fill_with_turned_away(cap: Cap, turned_away: np.ndarray, out: np.ndarray) -> None:
     """Fill `out` with cells that the cap turned away, raising the cap one by one."""
     filled, most = 0, cap.most

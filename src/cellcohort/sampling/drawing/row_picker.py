@@ -8,8 +8,8 @@ no cell. Batches with a focal time are drawn in `time_window`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.batch import Asked
 from cellcohort.sampling.drawing.cap import draw_capped
 from cellcohort.sampling.drawing.time_window import TimedCells, draw_in_time_window
@@ -54,7 +54,7 @@ class RowPicker:
         return out
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def draw(
     order: np.ndarray,
     start: np.ndarray,

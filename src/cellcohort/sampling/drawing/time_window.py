@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled, inlined
 from cellcohort.sampling.drawing.cap import MOST_TRIES, Cap, count_up_to, empty_counts, fill_with_turned_away
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.quotas import on_average
@@ -62,7 +62,7 @@ class Part(NamedTuple):
     outside: bool
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def draw_in_time_window(
     cells: TimedCells,
     stratum: np.ndarray,
@@ -106,7 +106,7 @@ def draw_in_time_window(
             out[i] = order[out[i]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def least_and_most(count: Whole, size: Whole, within: Whole) -> tuple[Whole, Whole]:
     """How few and how many of `count` cells of a stratum of `size` can be of `within`, with the fewest repeats."""
     times = (count + size - 1) // size  # how often the most repeated cell must come
@@ -114,7 +114,7 @@ def least_and_most(count: Whole, size: Whole, within: Whole) -> tuple[Whole, Who
     return least, min(times * within, count - (times - 1) * (size - within))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def first_from(values: np.ndarray, first: Whole, last: Whole, least: float) -> Whole:
     """Return the first of the rising ``values[first:last]`` that is not below `least`; `last` if all are."""
     while first < last:
@@ -126,7 +126,7 @@ def first_from(values: np.ndarray, first: Whole, last: Whole, least: float) -> W
     return first
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def share_out(count: np.ndarray, low: np.ndarray, high: np.ndarray, inside: Whole, number: Whole) -> np.ndarray:
     """Share `inside` places out in proportion to `count`, between `low` and `high` of each entry."""
     m = len(count)
@@ -150,7 +150,7 @@ def share_out(count: np.ndarray, low: np.ndarray, high: np.ndarray, inside: Whol
     return part
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _draw_part(order: np.ndarray, part: Part, cap: Cap, number: Whole, key: np.uint64, out: np.ndarray) -> None:
     """Fill `out` with cells of one part of a stratum: ranks in sorted order, or positions where there is a cap."""
     need, n_fit = len(out), part.first[1] - part.first[0] + part.second[1] - part.second[0]
@@ -194,13 +194,13 @@ def _draw_part(order: np.ndarray, part: Part, cap: Cap, number: Whole, key: np.u
         round_ += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _blocks(begin: Whole, end: Whole) -> tuple[Whole, Whole]:
     """Return the first block of a run of ranks, and how many it touches."""
     return begin // CLASSES, (end - 1) // CLASSES - begin // CLASSES + 1 if end > begin else 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _draw_few(part: Part, first_class: Whole, key: np.uint64, out: np.ndarray) -> None:
     """Fill `out` with the cells of a part whose classes come up first, found by looking at every cell."""
     due: Whole = -1
@@ -215,7 +215,7 @@ def _draw_few(part: Part, first_class: Whole, key: np.uint64, out: np.ndarray) -
         out[i], due = part.start + next_rank, next_due
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _class_at(offset: Whole, key: np.uint64) -> Whole:
     """Return the class of a cell of a block: the inverse of `_offset`."""
     x = _U(offset)
@@ -228,7 +228,7 @@ def _class_at(offset: Whole, key: np.uint64) -> Whole:
     return np.int64(x)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _offset(cell_class: Whole, key: np.uint64) -> Whole:
     """Which cell of a block belongs to a class: a permutation of 0..CLASSES-1 that `key` names."""
     x = _U(cell_class)
@@ -240,7 +240,7 @@ def _offset(cell_class: Whole, key: np.uint64) -> Whole:
     return np.int64(x)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _reversed_bits(x: Whole) -> Whole:
     """Return the `_BITS` bits of x in reverse order, so that classes used next to each other are far apart."""
     y: Whole = 0

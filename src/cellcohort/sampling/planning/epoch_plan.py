@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.planning.focal_times import focal_times
 from cellcohort.sampling.planning.jumps import count_cells
 from cellcohort.sampling.planning.leaks import Leaks, add_leaks
@@ -182,7 +182,7 @@ class EpochPlan:
         return self.targets.cells() * np.repeat(own, np.diff(self.targets.first))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _plan_batches(
     groups: Groups, targets: Targets, leaks: Leaks, first: Whole, n: Whole, progress: Progress, key: np.uint64
 ) -> tuple[np.ndarray, ...]:
@@ -200,7 +200,7 @@ def _plan_batches(
     return primary, turn, ptr, stratum, n_cells, count(stratum, n_cells, progress.taken)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def count(stratum: np.ndarray, n_cells: np.ndarray, taken: np.ndarray) -> np.ndarray:
     """Add the entries of batches to the cells `taken` of each stratum; return what was taken before each entry."""
     before = np.empty(len(stratum), taken.dtype)
@@ -210,7 +210,7 @@ def count(stratum: np.ndarray, n_cells: np.ndarray, taken: np.ndarray) -> np.nda
     return before
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def round_batch(
     targets: Targets,
     leaks: Leaks,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.rng import Whole, bits_of, key_of_three, mix, permuted
 
 _U = np.uint64
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def focal_times(
     times: np.ndarray, indptr: np.ndarray, sets: np.ndarray, occurrence: np.ndarray, seed: np.uint64, epoch: Whole
 ) -> np.ndarray:

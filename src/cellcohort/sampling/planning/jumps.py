@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.planning.quotas import OFFSET_STEP, PARTS, Targets, offset_of, period_of
 from cellcohort.sampling.rng import Whole, bits_of, floor_sum, mix, permuted
 
@@ -12,7 +12,7 @@ SUMMED = 2**26  # batches whose cells are summed up at once, so that no sum exce
 _U = np.uint64
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def count_cells(targets: Targets, begin: np.ndarray, end: np.ndarray, taken: np.ndarray, key: np.uint64) -> None:
     """Add to `taken` what batches ``begin[g]`` to ``end[g] - 1`` of every group take from each stratum; none leak."""
     for g in range(len(begin)):
@@ -25,7 +25,7 @@ def count_cells(targets: Targets, begin: np.ndarray, end: np.ndarray, taken: np.
                 _add_unequal(first, min(SUMMED, end[g] - first), targets.upto[strata], taken[strata])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _add_equal(first: Whole, last: Whole, total: Whole, period: Whole, key: np.uint64, taken: np.ndarray) -> None:
     """Add what batches of `total` cells take from strata with equal targets, each of which has a spare cell in turn."""
     n, spare = len(taken), total % len(taken)
@@ -38,7 +38,7 @@ def _add_equal(first: Whole, last: Whole, total: Whole, period: Whole, key: np.u
             taken[permuted(i, n, bits_of(n), round_key)] += sign
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _add_unequal(first: Whole, n: Whole, upto: np.ndarray, taken: np.ndarray) -> None:
     """Add what `n` batches take from strata with unequal targets.
 

@@ -12,8 +12,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.planning.quotas import (
     PARTS,
     Rounded,
@@ -155,7 +155,7 @@ def _sums(values: np.ndarray, first: np.ndarray) -> np.ndarray:
     return sums
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _joint_groups(
     first: np.ndarray,
     label: np.ndarray,
@@ -181,7 +181,7 @@ def _joint_groups(
     return joint
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _targets_of_leaks(
     strata: Strata, ratio: np.ndarray, first: np.ndarray, everyone: np.ndarray, leak: np.ndarray, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -201,7 +201,7 @@ def _targets_of_leaks(
     return label, upto
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def add_leaks(
     leaks: Leaks,
     targets: Targets,
@@ -246,13 +246,13 @@ def add_leaks(
     return filled
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def leak_offset(turn: Whole) -> float:
     """How far the points by which leaks are rounded have moved on in batch `turn`, above 0 and below 1."""
     return (turn * PLASTIC) % 1.0 * (1 - 1e-6) + 1e-9
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def split_off(rounded: Rounded, share: float, turn: Whole) -> np.ndarray:
     """Return a share of the cells of each label in whole numbers, which are exact over labels and over batches."""
     leaked, upto, offset = np.empty(len(rounded.cells), np.int64), 0, leak_offset(turn)
@@ -262,7 +262,7 @@ def split_off(rounded: Rounded, share: float, turn: Whole) -> np.ndarray:
     return leaked
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _label_at(leaks: Leaks, group: Whole, place: float) -> Whole:
     """Return the label at a place of the line of a group's leaks, whose targets lie end to end."""
     begin, end = leaks.first[group], leaks.first[group + 1]
@@ -286,7 +286,7 @@ def _label_at(leaks: Leaks, group: Whole, place: float) -> Whole:
     return low
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _own_of(donors: Donors, group: Whole, label: Whole) -> tuple[Whole, Whole]:
     """Where the cells of a group begin among those of a label in all groups, and how many they are."""
     first, last = donors.first[label], donors.first[label + 1]
@@ -297,7 +297,7 @@ def _own_of(donors: Donors, group: Whole, label: Whole) -> tuple[Whole, Whole]:
     return begin, np.int64(donors.end[at]) - begin
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def cells_outside(donors: Donors, outside: np.ndarray, label: Whole) -> Whole:
     """Cells of a label that are not of these groups."""
     first, last = donors.first[label], donors.first[label + 1]
@@ -307,7 +307,7 @@ def cells_outside(donors: Donors, outside: np.ndarray, label: Whole) -> Whole:
     return cells
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def donate(
     donors: Donors,
     outside: np.ndarray,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.rng import STEP, WHOLE, Whole, floor_sum, mix, permuted
 
 RUN = 16  # batches
@@ -32,7 +32,7 @@ class Groups(NamedTuple):
         return cls(end, int(key >> np.uint64(32)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def primary_groups(groups: Groups, first: Whole, n: Whole, key: np.uint64) -> np.ndarray:
     """Return the groups that `n` batches from number `first` on, of all epochs end to end, are built around."""
     out = np.empty(n, np.int64)
@@ -43,7 +43,7 @@ def primary_groups(groups: Groups, first: Whole, n: Whole, key: np.uint64) -> np
     return out
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def occurrences_before(groups: Groups, first: Whole, key: np.uint64) -> np.ndarray:
     """How many batches before number `first` are built around each group."""
     found, runs = np.zeros(len(groups.end), np.int64), first // RUN

@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple, override
 
 import numpy as np
-from numba import njit
 
 from cellcohort.cells import Column
+from cellcohort.compiled import compiled
 from cellcohort.messages import listed, several
 from cellcohort.sampling.axes.base import GroupAxis
 from cellcohort.sampling.planning.epoch_plan import EpochPlan, Progress, count
@@ -182,7 +182,7 @@ def _blocks(
     return Blocks(labels, weight, targets, full, leak, donors)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def primary_sets(groups: np.ndarray, upto: np.ndarray, k: Whole, first: Whole, n: Whole, key: np.uint64) -> np.ndarray:
     """Which groups `n` batches from number `first` of all epochs on are built around, int64 of shape (n, k).
 
@@ -204,7 +204,7 @@ def primary_sets(groups: np.ndarray, upto: np.ndarray, k: Whole, first: Whole, n
     return out
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _round_sets(
     blocks: Blocks, primary: np.ndarray, turn: np.ndarray, key: np.uint64
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -217,7 +217,7 @@ def _round_sets(
     return ptr, stratum[:filled].copy(), n_cells[:filled].copy()
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def round_set(
     blocks: Blocks, primary: np.ndarray, turn: Whole, key: np.uint64, stratum: np.ndarray, n_cells: np.ndarray
 ) -> Whole:
@@ -236,7 +236,7 @@ def round_set(
     return filled
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _round_whole(
     blocks: Blocks, primary: np.ndarray, turn: Whole, key: np.uint64, stratum: np.ndarray, n_cells: np.ndarray
 ) -> Whole:
@@ -261,7 +261,7 @@ def _round_whole(
     return filled
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _round_each(
     blocks: Blocks, primary: np.ndarray, turn: Whole, key: np.uint64, stratum: np.ndarray, n_cells: np.ndarray
 ) -> Whole:
@@ -282,7 +282,7 @@ def _round_each(
     return filled
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _leak(blocks: Blocks, primary: np.ndarray, turn: Whole, stratum: np.ndarray, n_cells: np.ndarray) -> Whole:
     """Write the strata of other groups from which cells leak, labels by their shares as far as they have cells."""
     n_leak, donors, outside, filled = on_average(blocks.leak, turn), blocks.donors, np.sort(primary), 0

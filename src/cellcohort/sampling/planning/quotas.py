@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cellcohort.compiled import compiled
 from cellcohort.sampling.planning.split import own_targets, ratios_of, running_sums
 from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import GOLDEN, Whole, bits_of, mix, permuted
@@ -88,13 +88,13 @@ class Rounded(NamedTuple):
     total: Whole
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def offset_of(occurrence: Whole) -> Whole:
     """How far the points of a group's n-th batch have moved on, in `PARTS` of the distance of two."""
     return (OFFSET + occurrence * OFFSET_STEP) % PARTS
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def on_average(cells: float, number: Whole) -> Whole:
     """Return the whole number for batch `number` that is `cells` on average; fractions are made up over batches."""
     whole = np.int64(cells + 1e-9)
@@ -102,7 +102,7 @@ def on_average(cells: float, number: Whole) -> Whole:
     return whole + np.int64((number + 1) * part) - np.int64(number * part)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def round_group(
     targets: Targets, group: Whole, occurrence: Whole, offset: Whole, places: Whole, key: np.uint64
 ) -> Rounded:
@@ -135,7 +135,7 @@ def round_group(
     return Rounded(stratum, cells, total)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _round_equal(n: Whole, total: Whole, occurrence: Whole, period: Whole, key: np.uint64) -> Rounded:
     """Share `total` cells out equally among `n` strata: each in turn gets a spare cell, in a new order each period."""
     spare, bits, round_key = total % n, bits_of(n), mix(key, _U(occurrence // period))
@@ -151,7 +151,7 @@ def _round_equal(n: Whole, total: Whole, occurrence: Whole, period: Whole, key: 
     return Rounded(np.arange(n), cells, total)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def period_of(targets: Targets, group: Whole) -> Whole:
     """After how many batches all strata of a group gave equally many cells; 0 if their targets do not allow it."""
     own, n = np.rint(targets.own[group]), targets.first[group + 1] - targets.first[group]

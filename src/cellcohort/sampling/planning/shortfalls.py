@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from cellcohort.cells import Column
+from cellcohort.compiled import compiled
 from cellcohort.messages import listed, several
 from cellcohort.sampling.axes.base import GroupAxis, WindowAxis
 from cellcohort.sampling.planning.epoch_plan import EpochPlan
@@ -152,7 +152,7 @@ def short_windows(
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def cells_within(
     strata: Strata, own: tuple[Whole, Whole], in_batch: np.ndarray, focal: float, half_width: float
 ) -> tuple[float, float]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from numba import njit
+
+from cellcohort.compiled import compiled
 
 CHUNK = 2**20  # cells looked at at a time where that keeps what is in between small
 NEVER = np.inf  # the time of a cell whose time is missing: sorted last, in no window, never focal
@@ -62,7 +63,7 @@ def combine(columns: list[tuple[np.ndarray, int]], positions: np.ndarray) -> tup
     return code, rows, counts
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _add_column(
     code: np.ndarray, width: int, codes: np.ndarray, positions: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
@@ -74,14 +75,14 @@ def _add_column(
     return counts
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _recode(code: np.ndarray, new: np.ndarray) -> None:
     """Replace each code by the new one."""
     for i in range(len(code)):
         code[i] = new[code[i]]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def stable_order(code: np.ndarray, n_codes: int, order: np.ndarray) -> np.ndarray:
     """Sort `order` by ``code[order]``, keeping the order of equal codes (counting sort)."""
     place = np.zeros(n_codes + 1, np.int64)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from cellcohort.compiled import compiled
 
 
 def ratios_of(levels: np.ndarray, ratios: list[np.ndarray]) -> np.ndarray:
@@ -14,7 +15,7 @@ def ratios_of(levels: np.ndarray, ratios: list[np.ndarray]) -> np.ndarray:
     return ratio
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def running_sums(values: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Return the running sums of the values of each group."""
     out = np.empty_like(values)
@@ -26,7 +27,7 @@ def running_sums(values: np.ndarray, first: np.ndarray) -> np.ndarray:
     return out
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def own_targets(
     first: np.ndarray, label: np.ndarray, size: np.ndarray, levels: np.ndarray, ratio: np.ndarray, own: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -41,7 +42,7 @@ def own_targets(
     return target, equal
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def split(total: float, levels: np.ndarray, ratio: np.ndarray, size: np.ndarray, out: np.ndarray) -> None:
     """Split `total` by the first level, each part by the second, and so on; as evenly as the cells allow.
 
@@ -73,7 +74,7 @@ def split(total: float, levels: np.ndarray, ratio: np.ndarray, size: np.ndarray,
             break
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _split_level(code: np.ndarray, ratio: np.ndarray, size: np.ndarray, limited: int, out: np.ndarray) -> None:
     """Split ``out[0]`` among the codes of one level."""
     first = np.flatnonzero(np.append(np.ones(1, np.bool_), code[1:] != code[:-1]))
@@ -85,7 +86,7 @@ def _split_level(code: np.ndarray, ratio: np.ndarray, size: np.ndarray, limited:
         out[bounds[i] : bounds[i + 1]] = part[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def fill(total: float, ratio: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Split `total` in proportion to `ratio` (all > 0), repeating cells as rarely as possible.
 
