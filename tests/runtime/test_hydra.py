@@ -362,12 +362,27 @@ def test_a_key_of_the_first_version_is_refused_beside_its_axis_too(
     assert "sampler.experiment_aware.leaky" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("trainer.profiler=simple", "Other arguments of lightning.Trainer are added by +trainer.profiler=<value>."),
+        ("trainer.min_epochs=3", "Other arguments of lightning.Trainer are added by +trainer.min_epochs=<value>."),
+        ("trainer.epochs=3", "Did you mean trainer.max_epochs?"),
+        ("trainer.unheard_of=3", "Other arguments of lightning.Trainer are added by +trainer.<name>=<value>."),
+        ("data.unheard_of=3", ""),
+    ],
+)
 def test_only_arguments_of_other_packages_can_be_added_as_is_said(
-    shell: Shell, capfd: pytest.CaptureFixture[str]
+    shell: Shell, capfd: pytest.CaptureFixture[str], typed: str, hint: str
 ) -> None:
+    """Those that a class declares, even where another key has nearly their name, and none that is mistyped."""
     with pytest.raises(SystemExit):
-        shell("trainer.profiler=simple")
-    assert "are added by +trainer.profiler=<value>" in capfd.readouterr().err
+        shell(typed)
+    said = capfd.readouterr().err
+    key = typed.partition("=")[0]
+    assert f"{key.split('.')[0]} has no key {key.split('.')[1]}. {hint}" in said
+    assert "added by" in hint or "added by" not in said
+    assert "Did you mean" in hint or "Did you mean" not in said
 
 
 @pytest.mark.parametrize(("script", "group", "own"), [("prepare", "recipe", "source"), ("train", "source", "sampler")])

@@ -13,6 +13,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cellcohort.runtime.signatures import declared
 from cellcohort.runtime.stored_config import AXES_OF_0_1
 
 
@@ -59,17 +60,23 @@ def not_in_config(error: ConfigCompositionException, config_dir: Path) -> str | 
     node, (path, _, key) = cause.parent_node, str(cause.full_key).rpartition(".")
     keys = [str(name) for name in node if not str(name).startswith("_")]
     what = path or "the config"
-    if path == "sampler":
+    target = str(node.get("_target_", "cellcohort"))
+    takes_more = not target.startswith("cellcohort")  # a class of another package
+    addable = f"Other arguments of {target} are added by +{path}.{{}}=<value>."
+    if takes_more and key in declared(target):
+        hints = [addable.format(key)]
+    elif path == "sampler":
         hints = [_renamed(_typed(f"sampler.{key}", error), _choices_of_axes(config_dir), chosen=keys)]
     else:
         below = _typed(str(cause.full_key), error).removeprefix(str(cause.full_key))
         hints = _meant(path, key, below, node, config_dir)
+        if takes_more and not hints:
+            hints = [addable.format("<name>")]
     return " ".join(
         [
             f"{what} has no key {key}.",
             *hints,
             f"The {'axes' if path == 'sampler' else 'keys'} of {what} are: {', '.join(keys) or 'none'}.",
-            *_additional(cause.full_key, node),
         ]
     )
 
@@ -170,12 +177,6 @@ def _places(node: DictConfig, path: str = "") -> Iterator[str]:
             continue
         if isinstance(child := node.get(name), DictConfig):
             yield from _places(child, f"{path}{name}.")
-
-
-def _additional(key: str, node: DictConfig) -> list[str]:
-    """How to give an argument that is not in the config to a class of another package, which may take more."""
-    target = str(node.get("_target_", "cellcohort"))
-    return [] if target.startswith("cellcohort") else [f"Other arguments of {target} are added by +{key}=<value>."]
 
 
 def _groups(config_dir: Path, name: str) -> Iterator[str]:
