@@ -147,12 +147,23 @@ def test_a_process_that_is_not_the_first_waits_for_it_and_writes_nothing(
     assert len(written) == 1
 
 
+def test_a_line_says_that_plates_are_simulated_before_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(plates, "write_screen", lambda at, *options: (at.mkdir(), print("written")))
+    place = screen(tmp_path, **TINY).parent
+    said = capsys.readouterr()
+    assert said.err.startswith(f"simulating 4 time-lapse plates in {place}, ") and said.err.count("\n") == 1
+    screen(tmp_path, **TINY)
+    assert capsys.readouterr().err == ""
+
+
 def test_two_processes_train_together_on_one_screen(tmp_path: Path) -> None:
     options = ["model=conv2d", "model.channels=8", "batch_sampler.batch_size=8", "trainer.max_epochs=1"]
     options += ["trainer.limit_train_batches=2", "trainer.limit_val_batches=1", "logger=none", "evaluation=none"]
     smaller = [f"data.{key}={value}" for key, value in TINY.items()]
     done = torchrun(tmp_path, "train.py", *OVERRIDES, *smaller, *options)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("run: ") == 1
+    assert done.stdout.count("run: ") == 1 and done.stderr.count("simulating") == 1
     (written,) = (tmp_path / "outputs" / "demo_timelapse").iterdir()
     assert (written / "collection.yaml").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -65,7 +66,7 @@ PLATES = (
 
 
 def screen(path: str | Path, seed: int = 0, founders: int = 16, image_size: int = 256, frames: int = 25) -> Path:
-    """Return the simulated screen with these options, written if it is not there.
+    """Return the simulated screen with these options, written if it is not there, which a line tells.
 
     It has a directory of its own under `path`, named by a fingerprint of the options and of the code that
     writes it; the directory gets its name when all is in it, so that what has the name is whole.
@@ -102,6 +103,10 @@ def screen(path: str | Path, seed: int = 0, founders: int = 16, image_size: int 
     code = [file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py"))]
     home = Path(path) / fingerprint(options, *code)
     if not home.exists():
+        said = (
+            f"simulating {len(PLATES)} time-lapse plates in {home}, which takes a minute or so; later runs read them."
+        )
+        print(said, file=sys.stderr, flush=True)
         with whole(home) as beside:
             write_screen(beside, *options)
     return home / "collection.yaml"
