@@ -73,6 +73,18 @@ def test_the_sampler_needs_no_extra(project: dict) -> None:
     assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
 
 
+def test_a_comparison_waits_for_no_library_that_trains_or_scores() -> None:
+    """They take most of a minute to import where a computer is slow, and nothing is printed meanwhile."""
+    heavy = {"torch", "lightning", "jax", "sklearn", "copairs", "scib_metrics"}
+    code = f"""
+import runpy, sys
+runpy.run_path({str(ROOT / "scripts" / "compare.py")!r})
+print(sorted({heavy} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
 def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LIBRARIES, "stores", ("numpy", "not_there"))
     with pytest.raises(ModuleNotFoundError, match=r"^not_there is not installed.*pip install 'cellcohort\[stores\]'"):

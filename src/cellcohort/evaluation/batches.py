@@ -14,7 +14,7 @@ import pandas as pd
 from cellcohort.cells import CellTable
 from cellcohort.composition.log import GLOBAL, read_about, read_composition
 from cellcohort.datasets.protocol import Samples
-from cellcohort.evaluation.load_run import load_data
+from cellcohort.evaluation.loaded_run import load_data
 from cellcohort.files import whole
 from cellcohort.messages import listed, whole_number
 from cellcohort.preview.tables import grid

@@ -59,6 +59,10 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packag
         Packages besides this one whose functions and classes the run may name; a stored run is data, and names of
         others are refused.
 
+    Returns
+    -------
+    LoadedRun
+
     Raises
     ------
     FileNotFoundError
