@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from joblib import cpu_count
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from cellcohort.cells import CellTable, names_of
@@ -56,7 +56,7 @@ class Evaluation:
     Parameters
     ----------
     max_cells : int
-        Cells to take, at least 100: three in five to fit probes on, the others to score.
+        Cells to take, at least 100: three in five to fit probes on, and the others, which were held out, to score.
     permutations : int
         For the p of the discrepancy between experiments; at least 19.
     seed : int
@@ -149,7 +149,12 @@ class Evaluation:
         fitted = training_part(every.cells, validation.cells, training.whole)
         chosen = choose(every.cells, fitted, training.whole, self.max_cells, self.seed)
         n_scored = int((~chosen.held.training).sum())
-        print(f"evaluation: embedding {len(every):,} cells and scoring {n_scored:,} of them", flush=True)
+        said = f"evaluation: embedding {len(every):,} cells and scoring {n_scored:,} of them"
+        if chosen.n_held < len(every):  # as `max_cells` asks
+            said += (
+                f"; probes are fitted on {chosen.n_held - n_scored:,} others (evaluation.max_cells={self.max_cells})"
+            )
+        print(said, flush=True)
         draws = uniform(key_of(self.seed, 2), np.arange(len(validation), dtype=np.uint64))
         positives = np.sort(np.argsort(draws)[:MOST_POSITIVES])
 
@@ -174,8 +179,10 @@ class Evaluation:
         pairs["features"] = (features(pairs["features"][0]), features(pairs["features"][1]))
         names = ("model", "untrained", "features")
         # threads that wait for a core that others use cost more than they give: the matrices are small
-        threads = threadpool_limits(max(1, cpu_count() // 2))
-        with threads, progress_bar(None, "scores", "step", len(names) * N_STEPS) as progress:
+        with (
+            _at_most_threads(max(1, cpu_count() // 2)),
+            progress_bar(None, "scores", "step", len(names) * N_STEPS) as progress,
+        ):
             found = {name: list(self._scores(by[name], chosen, pairs[name], name, progress)) for name in names}
         if features.note:
             said = features.note
@@ -238,3 +245,11 @@ class Evaluation:
 
     def _mechanism_scores(self, inputs: np.ndarray, held: Held) -> list[Score]:
         return [] if self.mechanism is None else mechanism_scores(inputs, held, self.mechanism, self.treatments)
+
+
+def _at_most_threads(most: int) -> threadpool_limits:
+    """Limit the threads of each library; one that has fewer keeps them, as OMP_NUM_THREADS may ask."""
+    limits: dict[str, int] = {}
+    for pool in threadpool_info():
+        limits[pool["prefix"]] = min(pool["num_threads"], limits.get(pool["prefix"], most))
+    return threadpool_limits(limits)
