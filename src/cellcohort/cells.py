@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 from cellcohort.coded_columns import Column, code_labels, count, joint_column, of_one_experiment
 from cellcohort.mapped_arrays import NO_FILES, ArrayFiles
 from cellcohort.messages import listed, meant, several
-from cellcohort.missing_values import MISSING_LABEL, Missing, refuse_missing, said_words
+from cellcohort.missing_values import MISSING_LABEL, Missing, in_other_columns, refuse_missing, said_words
 
 TICKS = 1_000_000  # per hour, of the clock that tells times apart
 Name = str | Sequence[str]  # of a column, or of several that are a key jointly
@@ -186,7 +187,9 @@ class CellTable:
                 raise ValueError(self._unknown(name))
             words = said_words(self._frame.attrs.get("words", {}).get(name, {}))  # those that a text file had
             files = self.files.of("column", name, self._missing)
-            self._columns[name] = code_labels(_only(self._frame, name), self._places, self._missing, words, files)
+            values = _only(self._frame, name)
+            others = partial(in_other_columns, self._frame, [name])
+            self._columns[name] = code_labels(values, self._places, self._missing, words, files, others)
         return self._columns[name]
 
     def unlabelled(self, name: Name) -> np.ndarray:

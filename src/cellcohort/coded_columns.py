@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -112,7 +112,12 @@ def _writable(codes: np.ndarray) -> np.ndarray:
 
 
 def code_labels(
-    column: pd.Series, places: np.ndarray | None, missing: str, words: str, files: ArrayFiles = NO_FILES
+    column: pd.Series,
+    places: np.ndarray | None,
+    missing: str,
+    words: str,
+    files: ArrayFiles = NO_FILES,
+    others: Callable[[], str] = str,
 ) -> Column:
     """Codes by label, never by the category codes a file happened to have.
 
@@ -127,6 +132,8 @@ def code_labels(
         What a message says of words that were taken for missing values.
     files : ArrayFiles
         Those of the column.
+    others : callable
+        Gives what a message says of other columns with missing values.
     """
     categories = column.dtype.categories if isinstance(column.dtype, pd.CategoricalDtype) else None
 
@@ -139,7 +146,7 @@ def code_labels(
                 raise ValueError(
                     f"missing values: {column.name!r} in {int(holes.sum())} of {len(values)} rows{words}. "
                     "Fill or drop these rows, or make them a label of their own with data.missing=label, in code "
-                    "CellTable.from_frame(..., missing='label')."
+                    f"CellTable.from_frame(..., missing='label').{others()}"
                 )
             names = known.tolist()
             labels = [names[code] for code in order]

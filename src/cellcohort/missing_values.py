@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pandas as pd
+
+from cellcohort.messages import listed
 
 Missing = Literal["error", "label"]
 MISSING_LABEL = "missing"
@@ -29,6 +31,7 @@ def refuse_missing(
     missing: Missing,
     remedy: str,
     words: Mapping[str, Mapping[str, int]] | None = None,
+    whole: pd.DataFrame | None = None,
 ) -> None:
     """Raise ValueError, with counts, where columns of a table have missing values.
 
@@ -42,6 +45,8 @@ def refuse_missing(
         How the reader of the message says ``missing="label"``.
     words : mapping of str to mapping of str to int, optional
         Words of a text file that were taken for missing values, and how often, by column.
+    whole : pandas.DataFrame, optional
+        The table with all its columns, where `frame` has some only.
     """
     if missing not in get_args(Missing):
         raise ValueError(f"missing={missing!r} is not a choice; use 'error' or 'label'.")
@@ -59,7 +64,22 @@ def refuse_missing(
     if counts:
         may = " or ".join(repr(name) for name, n in holes.items() if n and columns[name])
         or_label = f", or use {remedy}, which makes those without {may} a label of their own" if may else ""
-        raise ValueError(f"missing values: {counts}. Fill or drop these rows{or_label}.")
+        others = in_other_columns(frame if whole is None else whole, columns)
+        raise ValueError(f"missing values: {counts}. Fill or drop these rows{or_label}.{others}")
+
+
+def in_other_columns(frame: pd.DataFrame, told: Iterable[Any]) -> str:
+    """Name the columns beside some that have missing values too, so that all can be mended at once; "" if none has.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+    told : iterable of str
+        Columns that are named already.
+    """
+    holes = frame.loc[:, ~frame.columns.isin(list(told))].isna().sum()
+    counts = listed((f"{str(name)!r} in {n}" for name, n in holes.items() if n), 6)
+    return f" Other columns with missing values, which matter where they are used: {counts}." if counts else ""
 
 
 def said_words(words: Mapping[str, int]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from cellcohort.data import demo, tracks
@@ -16,6 +17,7 @@ from cellcohort.data.demo import load_demo
 from cellcohort.data.tracks import load_cells, load_tracks
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.split import split
+from cellcohort.preview import findings, survey
 from cellcohort.preview.cells import training_cells
 
 MAPPED = {"features": ["area"]}
@@ -178,6 +180,51 @@ def test_the_preview_takes_missing_labels_as_training_does(tmp_path: Path) -> No
     for each in (cells, training.cells):
         batch = instantiate(config.batch_sampler, each).batch(0, 0)
         assert sorted(labels(each.take(batch), "condition")) == ["missing"] * 4 + ["mock"] * 4
+
+
+def test_missing_values_of_all_columns_are_told_at_once(tmp_path: Path) -> None:
+    """Of labels, features and columns that a split needs, by training and by the preview, until none is left."""
+    holes = {"condition": [0, 1], "area": [2], "dose": [3, 4, 5]}
+    frame = table().astype({"dose": float}).assign(whole=1).reset_index(drop=True)
+    for name, rows in holes.items():
+        frame.loc[rows, name] = None
+    line = ["data=tracks", "data.interval_minutes=30", "data.columns.features=[area]"]
+    line += ["batch_sampler.batch_size=8", "split.by=dose"]
+    for name in holes:
+        path = saved(tmp_path, f"{name}.csv", frame)
+        with initialize_config_dir(str(Path(__file__).parents[2] / "conf"), version_base="1.3"):
+            config = compose("train", [*line, f"data.path={path}"])
+        for read in (training_cells, lambda config: instantiate(config.split, instantiate(config.data).dataset())):
+            with pytest.raises((ValueError, InstantiationException), match="missing") as error:
+                read(config)
+            told = {one for one in holes if f"'{one}' in {len(holes[one])}" in str(error.value)}
+            assert told == {one for one in holes if frame[one].isna().any()}
+            assert "'whole'" not in str(error.value)
+        frame[name] = frame[name].ffill().bfill()
+
+
+@pytest.mark.parametrize("data", ["tracks", "table"])
+@pytest.mark.parametrize("by", ["track", "well"])
+def test_the_preview_says_where_a_condition_cannot_be_told_apart_from_its_wells(
+    tmp_path: Path, data: str, by: str
+) -> None:
+    """Though no option names the column of wells; where whole wells are held out there is nothing to say."""
+    rows = [(e, f"{c}{w}", c, t, k) for e in "ab" for w in range(4) for c in "xy" for k in range(5) for t in range(4)]
+    frame = pd.DataFrame(rows, columns=["experiment", "Well ID", "condition", "time", "track"])
+    frame["track"] += 10 * frame.groupby("Well ID").ngroup()
+    path = saved(tmp_path, "cells.csv", frame.assign(area=np.arange(len(frame))))
+    line = [f"data={data}", f"data.path={path}", "data.columns.track=track", "batch_sampler.batch_size=8"]
+    line += ["data.interval_minutes=30", "data.columns.features=[area]"] if data == "tracks" else []
+    line += ["split.by=Well ID"] if by == "well" else []
+    with initialize_config_dir(str(Path(__file__).parents[2] / "conf"), version_base="1.3"):
+        config = compose("train", line)
+    source = training_cells(config)
+    sampler = instantiate(config.batch_sampler, source.cells)
+    found = [one for one in findings(survey(sampler, 10, source=source)) if "cannot be told apart" in one.problem]
+    assert len(found) == (by == "track")
+    for one in found:
+        assert one.problem.startswith("Condition and Well ID cannot be told apart: each Well ID has one condition")
+        assert one.typed == "split.by=Well ID" and not one.reasons
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pandas as pd
 from cellcohort.cells import names_of
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells
+from cellcohort.datasets.sample_columns import SAMPLE_COLUMNS
 from cellcohort.datasets.split import ROW
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import read_table
@@ -97,7 +98,7 @@ class Table:
         path = None if self.path is None else Path(self.path)
         if path is None or path.suffix not in (".h5ad", ".zarr"):
             text = names_of((roles["experiment"], roles["condition"], roles["track"]))
-            return read_table(path, names_of(roles.values()), wanted, text, names_of([roles["hours"]]))
+            return read_table(path, names_of(roles.values()), wanted, text, names_of([roles["hours"]]), SAMPLE_COLUMNS)
         if not path.exists():
             raise FileNotFoundError(f"no file {path} (seen from {Path.cwd()}); give a table or an AnnData file.")
         import anndata  # here, as these are slow to import and of no use for other tables

@@ -18,13 +18,14 @@ from cellcohort.datasets.copies import COPIES, with_copies
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import Positive, Tau, TauDraw, anchor_cells, check_positive
 from cellcohort.datasets.protocol import LabelledCells
+from cellcohort.datasets.sample_columns import SAMPLE_COLUMNS
 from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import has_columns, read_table
 from cellcohort.datasets.tables.times import Times, TimeUnit
 from cellcohort.mapped_cells import files_of_table, mapped_cells
 from cellcohort.messages import listed
-from cellcohort.missing_values import Missing, said_words
+from cellcohort.missing_values import Missing, in_other_columns, said_words
 
 if TYPE_CHECKING:
     from pydantic import PositiveInt
@@ -143,7 +144,7 @@ class Tracks(Windows):
         roles = Roles.of(self.columns)
         beside = {*also, *(self.merge_labels or ())} - roles.derived - set(roles.named)
         only = {*roles.columns(), *beside}
-        _, cells, _ = self._read(replace(roles, features=[]), only, roles.compared)
+        _, cells, _ = self._read(replace(roles, features=[]), only, roles.compared | SAMPLE_COLUMNS)
         if roles.features:
             with suppress(ValueError):  # which `check` raises
                 known, _ = self._features(roles, *self._read(roles, {*roles.columns(), *roles.features}))
@@ -329,6 +330,6 @@ def feature_values(
         raise ValueError(
             f"missing or infinite features: {counts} of {len(table)} rows "
             f"(rows {listed(sorted(table.index[rows]), 10)}, counted from 0). Fill or drop these rows, or take "
-            "the column out of data.columns.features."
+            f"the column out of data.columns.features.{in_other_columns(table, features)}"
         )
     return values

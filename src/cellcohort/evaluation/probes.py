@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,16 +15,13 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from cellcohort.datasets.sample_columns import inseparable
 from cellcohort.evaluation.score import Held, Score, bootstrap_interval, noted, one_per_group
 from cellcohort.messages import several
 
 Folds = list[tuple[np.ndarray, np.ndarray]]
 NEIGHBOURS = 15
 DRAWS = 5  # of the cell that stands for its group of near-copies
-SAMPLE_COLUMNS = re.compile(
-    r"(metadata_)?(well|animal|mouse|patient|donor|subject|sample|slide|dish|plate|fov|position|field)(_?(id|name))?",
-    re.IGNORECASE,
-)
 CONFOUNDED = (
     "confounded: no experiment holds two conditions, so that what differs between experiments can look like a "
     "difference between conditions; a score above chance in experiments that were left out says that the same "
@@ -139,7 +135,7 @@ def _condition(inputs: np.ndarray, held: Held, name: str) -> list[Score]:
     classes, counts = np.unique(told.truth, return_counts=True)
     rarest = classes[np.argmin(counts)]
     confounded = CONFOUNDED if held.nested else ""
-    samples = "" if across else _not_apart(held, condition.codes)
+    samples = "" if across else _not_apart(held)
     over = f"pooled over {several(len(np.unique(told.experiment)), 'experiment')}{_each_marker(held)}"
     recall = f"recall of {condition.labels[rarest]}"
     scores = []
@@ -261,21 +257,10 @@ def _within(held: Held) -> tuple[Folds, list[str]]:
     return folds, left_out
 
 
-def _not_apart(held: Held, condition: np.ndarray) -> str:
+def _not_apart(held: Held) -> str:
     """Return what to note where each sample, such as a well, has one condition and cells on both sides of the split."""
-    for name in held.cells.column_names:
-        if not SAMPLE_COLUMNS.fullmatch(name):
-            continue
-        sample = held.cells.column(["experiment", name] if held.cells.has("experiment") else name).codes
-        both = np.intersect1d(sample[held.training], sample[~held.training])
-        own = np.isin(sample, both)
-        pairs = np.unique(np.stack([sample, condition])[:, own], axis=1)[0]
-        if len(both) and len(np.unique(pairs)) == len(pairs):
-            return (
-                f"condition and {name} cannot be told apart: each {name} has one condition, and cells on both sides of "
-                f"the split; hold out whole ones by split.by={name}"
-            )
-    return ""
+    found = inseparable(held.cells, held.training)
+    return "" if found is None else f"{found}; hold out whole ones by split.by={found.column}"
 
 
 def hours_scores(inputs: np.ndarray, held: Held) -> list[Score]:

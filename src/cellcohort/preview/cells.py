@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import describe_copies
+from cellcohort.datasets.sample_columns import Inseparable, inseparable
 from cellcohort.datasets.split import CHUNK, ROW
 from cellcohort.messages import joined, several
 
@@ -36,6 +38,8 @@ class TrainingCells:
         How many cells have the same values as others, in words; empty where none has.
     objective : mapping
         The config of the objective; empty where it is not known.
+    inseparable : Inseparable or None
+        A column of samples, such as the well, that the condition cannot be told apart from in held-out cells.
     """
 
     dataset: Any
@@ -45,6 +49,7 @@ class TrainingCells:
     n_copies: int = 0
     copies: str = ""
     objective: Mapping[str, Any] = MappingProxyType({})
+    inseparable: Inseparable | None = None
 
     @property
     def cells(self) -> CellTable:
@@ -103,9 +108,9 @@ def training_cells(config: DictConfig) -> TrainingCells:
     """
     by = [] if config.split.by == "track" else names_of([config.split.by])
     source = instantiate(config.data)
-    whole = source.cells(sorted({*_columns(config.sampler), *by}), instantiate(config.pairs))
-    if hasattr(source, "check"):  # of tables, whose features can be read at once
+    if hasattr(source, "check"):  # of tables, whose features can be read at once; first, since it sees all columns
         source.check()
+    whole = source.cells(sorted({*_columns(config.sampler), *by}), instantiate(config.pairs))
     training, validation = instantiate(config.split, whole)
     instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
     n_all = len(whole.cells)
@@ -114,10 +119,28 @@ def training_cells(config: DictConfig) -> TrainingCells:
     objective = OmegaConf.to_container(config.objective, resolve=True)
     store = getattr(whole, "store", None)
     copies = describe_copies(whole.cells) if store is None else str(store.manifest.get("copies", ""))
-    found = TrainingCells(training, n_all, config.split.by, columns, n_copies, copies, objective)  # type: ignore[arg-type]
+    found = TrainingCells(
+        training,
+        n_all,
+        config.split.by,
+        columns,
+        n_copies,
+        copies,
+        objective,  # type: ignore[arg-type]
+        _inseparable(whole.cells, training.cells, validation.cells),
+    )
     if found.store is not None and config.batch_sampler.get("chunk_size"):
         found.store.check_chunk_size(config.batch_sampler.chunk_size)
     return found
+
+
+def _inseparable(cells: CellTable, training: CellTable, validation: CellTable) -> Inseparable | None:
+    if not cells.has("condition"):
+        return None
+    rows = np.arange(len(cells)) if cells.rows is None else cells.rows
+    held_out, fitted = (np.isin(rows, part.rows) for part in (validation, training) if part.rows is not None)
+    either = np.flatnonzero(held_out | fitted)
+    return inseparable(cells.take(either), fitted[either])
 
 
 def _columns(axes: Mapping[str, Any]) -> Iterator[str]:

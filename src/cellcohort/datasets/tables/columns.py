@@ -167,11 +167,13 @@ def cells_of(
     named, words, path = roles.named, table.attrs.get("words", {}), table.attrs.get("path")
     table, words = ids_of(table, roles.columns("lineage"), words)
     there = on_tracks(table, roles.columns("track"))
-    table = table.iloc[there].drop(columns=roles.features, errors="ignore").reset_index(drop=True)
+    whole = table.iloc[there]
+    table = whole.drop(columns=roles.features, errors="ignore").reset_index(drop=True)
     table = table.assign(**{name: as_text(table[name]) for name in roles.labels})
     labels = roles.columns("experiment", "condition")
     needed = [name for name in roles.columns() if name not in labels]
-    refuse_missing(table, needed, labels, missing, "data.missing=label", words)
+    refuse_missing(table, needed, labels, missing, "data.missing=label", words, whole)
+    del whole  # the features need as much memory once more
     if roles.threshold is not None and isinstance(merge_labels, Mapping) and "condition" in merge_labels:
         raise ValueError(
             "merge_labels renames conditions, but these come from a threshold, which names them; "

@@ -91,6 +91,25 @@ def confounded(survey: Survey) -> Iterator[Finding]:
         )
 
 
+def samples(survey: Survey) -> Iterator[Finding]:
+    """Find wells, animals or other samples that a condition cannot be told apart from."""
+    found = None if survey.source is None else survey.source.inseparable
+    if found is None or nested(survey.sampler):  # where the experiments are the reason already
+        return
+    of, n = found.column, len(found.alone)
+    said = str(found)
+    only = (
+        f"{n:,} of {several(found.n_conditions, 'condition')} {'has' if n == 1 else 'have'} one {of} only "
+        f"({listed(found.alone, FEW)}), so that no split tells the two apart."
+    )
+    yield Finding(
+        f"{said[0].upper()}{said[1:]}. A score of the condition may be one of the {of}.",
+        "Hold out whole ones.",
+        (only,) if n else (),
+        f"split.by={of}",
+    )
+
+
 def _conclusions(experiment: Column, condition: Column) -> str:
     """Return what can and cannot be concluded where each experiment has one condition."""
     _, first = np.unique(experiment.codes, return_index=True)
