@@ -74,7 +74,7 @@ def test_the_numbers_are_those_of_the_batches(scope: Any) -> None:
         for found, wanted in ((held.mean, shares.mean(0)), (held.least, shares.min(0)), (held.most, shares.max(0))):
             assert np.allclose(found, wanted)
         assert np.allclose(held.absent, (shares == 0).mean(0))
-        assert np.allclose(held.asked, np.mean([one.shares[held.title] for one in asked], axis=0))
+        assert np.allclose(held.asked, 1 / len(held.cells))  # over all batches, whatever these have
         by_rank = [np.bincount(held.column.codes[np.concatenate(r)]) for r in zip(*each, strict=True)]
         assert np.allclose(held.by_rank, [count / count.sum() for count in by_rank])
         led = np.asarray(of.primary)
@@ -90,6 +90,20 @@ def test_the_numbers_are_those_of_the_batches(scope: Any) -> None:
     ]
     assert of.same_track_share is not None and np.allclose(of.same_track_share, [one.mean() for one in mates])
     assert [len(np.intersect1d(*of_step)) for of_step in each] == of.shared_cells.tolist()
+
+
+def test_what_is_asked_is_what_the_weights_say_however_few_batches_are_measured() -> None:
+    """Each primary experiment comes by its weight, and what leaks into its batches by the cells of the others."""
+    weights = {"e0": 3.0, "e1": 1.0, "e2": 1.0}
+    of = survey(
+        sampler(cells_of(EVEN), {"experiment": ExperimentAware(0.1, weights), "condition": ConditionBalanced()}), 8
+    )
+    (held,) = [shares for shares in of.label_shares if shares.rule == "group"]
+    assert held.asked == pytest.approx([0.9 * 0.6 + 0.05 * 0.4, *[0.9 * 0.2 + 0.05 * 0.8] * 2])
+    assert np.abs(held.mean - held.asked).max() > 0.01, "the few batches have other shares"
+    few = survey(sampler(cells_of(EVEN), {"experiment": ExperimentAware(0.1, weights)}), 2)
+    (shares,) = [shares for shares in few.label_shares if shares.rule == "group"]
+    assert shares.asked == pytest.approx(shares.mean), "those of two batches, as not all experiments have one"
 
 
 def test_batches_of_several_experiments_are_told_as_such() -> None:

@@ -27,7 +27,7 @@ class LabelShares:
     rule : {"group", "share"} or None
         Whether each batch has one primary label, each label has its share, or no axis governs the column.
     asked : numpy.ndarray or None
-        Mean share asked; None where no axis governs the column.
+        Share asked over all batches of the training; None where no axis governs the column.
     asked_of : dict of int to numpy.ndarray
         Share asked in the batches of each primary label that some batch has; empty where no axis governs the column.
     counts : scipy.sparse.csr_array of int, shape (n_steps * world_size, n_labels)

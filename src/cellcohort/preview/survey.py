@@ -225,6 +225,10 @@ class _Record:
         self._asked = {title: np.zeros(len(self.meter.columns[title].labels)) for title in self._axes}
         group = next((title for title, axis in self._axes.items() if isinstance(axis, GroupAxis)), None)
         self._group, self._n_groups = group, 0 if group is None else len(self.meter.columns[group].labels)
+        self._weights = np.zeros(0)
+        if group is not None and isinstance(axis := self._axes[group], GroupAxis):
+            column = self.meter.columns[group]
+            self._weights = np.where(column.counts() > 0, axis.weights(column), 0)
         self._asked_of: dict[str, dict[int, np.ndarray]] = {title: {} for title in self._axes}
         self._counts: dict[str, list[sparse.csr_array]] = defaultdict(list)
         self._primary: list[int | None] = []
@@ -268,6 +272,16 @@ class _Record:
         """Code of the primary label of each batch, or None."""
         return None if self._primary[0] is None else np.array(self._primary, np.int64)
 
+    def _asked_share(self, title: str) -> np.ndarray:
+        """Return the share asked of each label over all batches, in which each primary label comes by its weight.
+
+        Where one has no batch among those measured, or there are too many to keep, it is the mean of those measured.
+        """
+        of, weights = self._asked_of[title], self._weights
+        if of and {*np.flatnonzero(weights).tolist()} <= {*of}:
+            return np.average([of[code] for code in of], axis=0, weights=[weights[code] for code in of])
+        return self._asked[title] / len(self._primary)
+
     def label_shares(self) -> tuple[LabelShares, ...]:
         """Return the counts of all batches, column by column."""
         return tuple(
@@ -275,7 +289,7 @@ class _Record:
                 title,
                 column,
                 None if title not in self._axes else "group" if title == self._group else "share",
-                self._asked[title] / len(self._primary) if title in self._axes else None,
+                self._asked_share(title) if title in self._axes else None,
                 self._asked_of.get(title, {}),
                 sparse.vstack(self._counts[title], format="csr"),
                 self._world_size,
