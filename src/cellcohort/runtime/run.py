@@ -103,7 +103,7 @@ class Run:
     def __enter__(self) -> Run:
         with ExitStack() as stack:
             stack.enter_context(signals.stoppable(forget=False))  # a worker of a sweep has no handlers yet
-            if self.rank == 0 and "batch_sampler" in self._config:
+            if self.rank == 0:
                 stack.enter_context(told())
             with full_disk_named(self.directory, "the run was not begun."):
                 resume = Launch.here().agree(self._begin)
