@@ -8,10 +8,10 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import absl.logging
 import pytest
 import torch
 from hydra._internal.hydra import Hydra
@@ -33,8 +33,10 @@ os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # in the workers of xdist to
 def pytest_configure(config: pytest.Config) -> None:
     """Lightning 2.6 says this of itself with torch 2.15 and later; all other warnings are errors."""
     config.addinivalue_line("filterwarnings", "ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning")
-    # scib-metrics brings this handler; when Hydra sets logging up, it would close the stream that pytest captures
-    absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
+    if find_spec("absl"):  # by scib-metrics; when Hydra sets logging up, it would close the stream that pytest captures
+        import absl.logging
+
+        absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 def pytest_xdist_auto_num_workers() -> int:
