@@ -13,8 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO
+from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from xxhash import xxh3_128
@@ -27,6 +29,7 @@ DIGEST = 16  # bytes at the end of a file: the digest of those before
 HEADER = 4096  # bytes of a file that hold a header, at most
 ABANDONED = 3600  # seconds since the last byte of a file that is being written, from which its process counts as gone
 _HELD = threading.local()  # directories whose lock this thread holds
+OWN_PAGE = (2, 4)  # the highest three bits of a page that is swapped out, or in memory, and not that of its file
 NOT_USABLE = (*REFUSED, errno.EEXIST, errno.ENOTDIR, errno.ENOENT, errno.ELOOP, errno.ENODEV)  # of a place for files
 
 
@@ -89,8 +92,9 @@ def cached_arrays(
 ) -> tuple[np.ndarray, ...]:
     """Return arrays from the file of their inputs, which one process writes if it is missing or damaged.
 
-    All processes that map the file share its memory. What one of them writes to an array stays its own, but is not in
-    the digest of what is made of that array: do not change an array from which others are made.
+    All processes that map the file share its memory. What one of them writes to an array stays its own, and from then
+    on it neither reads nor writes files, so that what it makes of that array does not reach others. This is known on
+    Linux; elsewhere do not change an array from which others are made.
 
     The digest of the file is checked when it is found for the first time, and whenever its size or one of its times
     or its place on the disk is another than when it was last checked: a file that was changed, cut short or copied is
@@ -118,9 +122,16 @@ def cached_arrays(
     Warns
     -----
     UserWarning
-        A file is damaged.
+        A file is damaged, or this process wrote to an array of one.
     """
     if directory is None:
+        return tuple(make())
+    if changed := _changed_here():
+        warnings.warn(
+            f"this process wrote to an array that it has from {changed}, so it makes its index itself and keeps none "
+            f"in index_cache={directory}. Copy an array before you change it, to use the index_cache.",
+            stacklevel=2,
+        )
         return tuple(make())
     file = Path(directory) / f"{_digest([FORM, version('cellcohort'), *inputs]).hex()}.index"
     if file.exists() and not file.is_file():
@@ -181,6 +192,21 @@ class _Held(np.memmap):
     """The bytes of a file, by which arrays in it are known."""
 
     digest = b""
+
+
+_MAPPED = WeakValueDictionary[int, _Held]()  # all that are in use, by their address
+
+
+def _changed_here() -> str:
+    """Return the name of a mapped file that this process wrote to in its memory, as Linux tells, or ""."""
+    for begin, held in list(_MAPPED.items()):
+        first, end = begin // PAGESIZE, -(-(begin + held.nbytes) // PAGESIZE)
+        with suppress(OSError), open("/proc/self/pagemap", "rb", buffering=0) as pages:
+            pages.seek(8 * first)
+            flags = np.frombuffer(pages.read(8 * (end - first)), np.uint64) >> np.uint64(61)
+            if np.isin(flags, OWN_PAGE).any():
+                return str(held.filename)
+    return ""
 
 
 def _digest(parts: Iterable[Any]) -> bytes:
@@ -246,6 +272,7 @@ def _read(file: Path) -> tuple[np.ndarray, ...] | None:
         return None
     held: np.ndarray = np.asarray(mapped)
     mapped.digest = held[-DIGEST:].tobytes()
+    _MAPPED[mapped.__array_interface__["data"][0]] = mapped
     if not _is_whole(file, held, found):
         return None
     arrays, begin = [], 0

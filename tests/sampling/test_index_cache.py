@@ -324,4 +324,28 @@ def test_the_index_is_the_mapped_file_and_what_is_written_to_it_stays_here(tmp_p
     assert str(file) in Path("/proc/self/maps").read_text()
     assert order.flags.aligned and order.flags.writeable  # as those in memory: compiled functions are not compiled anew
     order[:] = 0
-    assert drawn(sampler(tmp_path)) == asked
+    with pytest.warns(UserWarning, match="this process wrote to an array"):
+        assert drawn(sampler(tmp_path)) == asked
+
+
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="only Linux tells which pages were written to")
+def test_what_is_made_of_an_array_that_was_changed_does_not_reach_others(tmp_path: Path) -> None:
+    def hours() -> np.ndarray:
+        (found,) = cached_arrays(tmp_path, ["hours"], lambda: [CELLS.hours])
+        return found
+
+    def made_of(array: np.ndarray) -> float:
+        (found,) = cached_arrays(tmp_path, ["first", array], lambda: [array[:1].copy()])
+        return float(found[0])
+
+    mine = hours()
+    before = files(tmp_path)
+    assert made_of(mine) == mine[0] != 99
+    (made,) = set(files(tmp_path)) - set(before)
+    made.unlink()
+    mine[0] = 99
+    with pytest.warns(UserWarning, match=r"this process wrote to an array that it has from .*\.index, so it makes"):
+        assert made_of(mine) == 99
+    assert files(tmp_path) == before
+    del mine
+    assert made_of(hours()) != 99 and made.exists()
