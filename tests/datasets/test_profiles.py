@@ -156,6 +156,13 @@ def test_a_table_without_features_or_with_holes_is_refused(tmp_path: Path) -> No
         Profiles(path).dataset()
 
 
+def test_a_feature_whose_name_is_there_twice_is_refused(tmp_path: Path) -> None:
+    frame = profiles().rename(columns={"Nuclei_Area": "Cells_Area"})
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    with pytest.raises(ValueError, match="has Cells_Area more than once in its header"):
+        Profiles(tmp_path / "p.csv", {"features": ["Cells_Area"]}).dataset()
+
+
 def test_an_experiment_without_controls_is_named(tmp_path: Path) -> None:
     frame = profiles()
     frame[(frame["Metadata_Plate"] != "P1") | (frame["Metadata_Compound"] != "DMSO")].to_parquet(tmp_path / "p.parquet")

@@ -230,7 +230,7 @@ def test_the_preview_says_where_a_condition_cannot_be_told_apart_from_its_wells(
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        ("[area,dye]", r"missing or infinite features: 'dye' in 8 of 72 rows"),
+        ("[area,dye]", r"missing, infinite or too large .* features: 'dye' in 8 of 72 rows"),
         ("null", r"data\.columns\.features is empty; .*area, dye, dose"),
         ("[drug]", r"'drug'"),
         ("[plate]", r"'plate': no such column"),

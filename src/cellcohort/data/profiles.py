@@ -147,7 +147,7 @@ class Profiles:
         given = names_of([roles.pop("features")])
         mapped, hours = names_of(roles.values()), names_of([roles["hours"]])
         text = [name for name in mapped if name not in hours]
-        table = read_table(self.path, mapped, None, text, [*hours, *given])
+        table = read_table(self.path, [*mapped, *given], None, text, [*hours, *given])
         names = _features(table, mapped, given)
         labels = table.drop(columns=names)
         if lacking := [

@@ -328,7 +328,7 @@ def feature_values(
     if holes:
         counts = listed(f"{name!r} in {n}{said_words(words.get(name, {}))}" for name, n in holes.items())
         raise ValueError(
-            f"missing or infinite features: {counts} of {len(table)} rows "
+            f"missing, infinite or too large (above 3.4e38) features: {counts} of {len(table)} rows "
             f"(rows {listed(sorted(table.index[rows]), 10)}, counted from 0). Fill or drop these rows, or take "
             f"the column out of data.columns.features.{in_other_columns(table, features)}"
         )

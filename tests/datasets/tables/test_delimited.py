@@ -320,6 +320,12 @@ def test_the_number_that_is_quoted_is_the_wrong_one(tmp_path: Path, decimal: str
         read_delimited(path, ["plate", "size"], numbers=["size"])
 
 
+def test_a_decimal_comma_in_quotes_between_commas_is_quoted_with_its_line(tmp_path: Path) -> None:
+    path = lines(tmp_path, "plate,hours", *(f'p,"{k},5"' for k in range(4)))
+    with pytest.raises(ValueError, match="'hours' holds no number in 4 rows of 4, such as '0,5' in line 2 of"):
+        read_delimited(path, ["plate"], numbers=["hours"])
+
+
 def test_a_table_of_which_no_column_is_named_has_its_rows(tmp_path: Path) -> None:
     path = lines(tmp_path, "a,b", "1,x", "2,y")
     assert len(Table(path, {"experiment": None, "condition": None}).cells().cells) == 2

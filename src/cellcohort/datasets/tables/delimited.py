@@ -174,7 +174,7 @@ def _typed(
             )
         values = None
     if values is None and number:
-        rows = min((_unlike(found, form) for form in (NUMBER, f"{DECIMAL_COMMA}|^[+-]?\\d+$")), key=len)
+        rows = min((_unlike(found, form) for form, _ in _forms(layout.separator)), key=len)
         raise ValueError(
             f"{name!r} holds no number in {several(len(rows), 'row')} of {len(column):,}, such as "
             f"{texts[int(rows[0])].as_py()!r} in {layout.line(int(rows[0]))}. Correct these, or name another column."
@@ -192,11 +192,17 @@ def _numbers(texts: pa.ChunkedArray, separator: str) -> tuple[pa.ChunkedArray | 
             return texts.cast(kind), "." if kind == pa.float64() else ""
         except pa.ArrowInvalid:
             pass
-    for pattern, mark in ((NUMBER, "."), (f"{DECIMAL_COMMA}|^[+-]?\\d+$", ",")):
-        if (mark == "." or separator != ",") and pc.all(pc.match_substring_regex(texts, pattern)).as_py():
+    for pattern, mark in _forms(separator):
+        if pc.all(pc.match_substring_regex(texts, pattern)).as_py():
             plain = pc.replace_substring_regex(texts, r"^\+", "")
             return pc.replace_substring(plain, ",", ".").cast(pa.float64()), mark
     return None, ""
+
+
+def _forms(separator: str) -> list[tuple[str, str]]:
+    """Return how numbers may be written, and the decimal mark; a comma between fields is no decimal mark."""
+    forms = [(NUMBER, "."), (f"{DECIMAL_COMMA}|^[+-]?\\d+$", ",")]
+    return forms[:1] if separator == "," else forms
 
 
 def _unlike(texts: pa.ChunkedArray, form: str) -> np.ndarray:
