@@ -253,6 +253,31 @@ def test_the_preview_refuses_the_features_that_training_refuses(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("objective.exclude=[track,wel]", r"objective\.exclude.*no column 'wel'.*well"),
+        ("objective.exclude=[dye]", r"objective\.exclude.*missing values: 'dye' in 8 of 72 rows"),
+        ("model.norm=experiment", r"model\.norm=experiment needs the experiment of each cell, and the table has none"),
+    ],
+)
+def test_the_preview_refuses_columns_of_the_objective_and_the_model_that_training_refuses(
+    tmp_path: Path, option: str, message: str
+) -> None:
+    frame = table()
+    track = frame["track"] + 10 * (frame["experiment"] == "a")
+    frame = frame.assign(dye=frame["dye"].where(frame["time"] != 2), track=track, well=track)
+    frame = frame.drop(columns="experiment")
+    line = ["data=tracks", f"data.path={saved(tmp_path, frame=frame)}", "data.interval_minutes=30"]
+    line += ["data.columns.features=[area]", "data.columns.experiment=null", "batch_sampler.batch_size=8"]
+    with initialize_config_dir(str(Path(__file__).parents[2] / "conf"), version_base="1.3"):
+        config = compose("preview", [*line, option])
+        allowed = compose("preview", [*line, "objective.exclude=[well,condition,track]"])
+    with pytest.raises(ValueError, match=message):
+        training_cells(config)
+    assert training_cells(allowed).cells.has("well")
+
+
+@pytest.mark.parametrize(
     ("merge", "message"),
     [
         (

@@ -199,6 +199,14 @@ def test_batches_are_not_short_of_labels_of_other_groups_than_their_own(leaky: f
     assert held.by_primary is not None and np.allclose(held.by_primary, held.asked_by_primary, atol=0.05)
 
 
+def test_batches_that_repeat_cells_are_not_said_to_lack_labels() -> None:
+    few = sampler(cells_of({(f"e{i}", "c"): 12 for i in range(3)}), {"experiment": ExperimentAware()}, world_size=1)
+    (said,) = [one for one in findings(survey(few)) if "too few cells" in one.problem]
+    assert said.problem == "The table has too few cells for what is asked."
+    assert all("cells come repeatedly" in one for one in said.reasons)
+    assert "labels" not in said.change
+
+
 def test_a_lone_experiment_cannot_leak() -> None:
     with pytest.warns(ShortfallWarning):
         made = sampler(cells_of({("a", "x"): 400, ("a", "y"): 400}), {"experiment": ExperimentAware(leaky=0.2)})

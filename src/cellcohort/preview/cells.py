@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -110,13 +110,17 @@ def training_cells(config: DictConfig) -> TrainingCells:
     source = instantiate(config.data)
     if hasattr(source, "check"):  # of tables, whose features can be read at once; first, since it sees all columns
         source.check()
-    whole = source.cells(sorted({*_columns(config.sampler), *by}), instantiate(config.pairs))
+    objective = OmegaConf.to_container(config.objective, resolve=True)
+    told_apart = names_of([objective.get("exclude"), objective.get("same")])  # type: ignore[union-attr]
+    norm = config.model.get("norm")
+    also = {*_columns(config.sampler), *by, *told_apart, *(["experiment"] if norm == "experiment" else [])}
+    whole = source.cells(sorted(also), instantiate(config.pairs))
+    _check_labels(whole.cells, told_apart, norm)
     training, validation = instantiate(config.split, whole)
     instantiate(config.validation_sampler, validation.cells, world_size=config.get("world_size", 1))
     n_all = len(whole.cells)
     columns = dict(config.data.get("columns") or {})
     n_copies = n_all - sum(len(part.cells) + part.n_left_out for part in (training, validation))
-    objective = OmegaConf.to_container(config.objective, resolve=True)
     store = getattr(whole, "store", None)
     copies = describe_copies(whole.cells) if store is None else str(store.manifest.get("copies", ""))
     found = TrainingCells(
@@ -141,6 +145,20 @@ def _inseparable(cells: CellTable, training: CellTable, validation: CellTable) -
     held_out, fitted = (np.isin(rows, part.rows) for part in (validation, training) if part.rows is not None)
     either = np.flatnonzero(held_out | fitted)
     return inseparable(cells.take(either), fitted[either])
+
+
+def _check_labels(cells: CellTable, of_objective: Sequence[str], norm: str | None) -> None:
+    """Refuse columns of the objective, and a normalisation, that training would refuse at its first batch."""
+    if norm == "experiment" and not cells.has("experiment"):
+        raise ValueError(
+            "model.norm=experiment needs the experiment of each cell, and the table has none; name its column with "
+            "data.columns.experiment, or use model.norm=batch."
+        )
+    for name in of_objective:
+        try:
+            cells.column(name)
+        except ValueError as error:
+            raise ValueError(f"a column of the objective (objective.exclude, objective.same): {error}") from error
 
 
 def _columns(axes: Mapping[str, Any]) -> Iterator[str]:

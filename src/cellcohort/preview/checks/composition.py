@@ -65,10 +65,10 @@ def shortfalls(survey: Survey) -> Iterator[Finding]:
             "batch_sampler.batch_size."
         )
     else:
-        change = "No action needed if few places are affected: other labels fill them. See the tables."
-    what = f"batches are short of {'; '.join(lacking)}" if lacking else "some batches lack some labels"
+        change = "No action needed if few places are affected; see the tables."
+    what = f": batches are short of {'; '.join(lacking)}" if lacking else ""
     more = (f"and {len(reasons) - REASONS} more of this kind.",) if len(reasons) > REASONS else ()
-    yield Finding(f"The table has too few cells for what is asked: {what}.", change, (*reasons[:REASONS], *more))
+    yield Finding(f"The table has too few cells for what is asked{what}.", change, (*reasons[:REASONS], *more))
 
 
 def _labels_short(survey: Survey, shares: LabelShares) -> tuple[list[str], bool]:
