@@ -252,6 +252,7 @@ def test_the_preview_refuses_the_features_that_training_refuses(tmp_path: Path, 
     assert not hasattr(training.value, "__notes__")
 
 
+@pytest.mark.filterwarnings("ignore:.*have no cell for validation:UserWarning")
 @pytest.mark.parametrize(
     ("option", "message"),
     [

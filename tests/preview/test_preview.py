@@ -200,7 +200,8 @@ def test_batches_are_not_short_of_labels_of_other_groups_than_their_own(leaky: f
 
 
 def test_batches_that_repeat_cells_are_not_said_to_lack_labels() -> None:
-    few = sampler(cells_of({(f"e{i}", "c"): 12 for i in range(3)}), {"experiment": ExperimentAware()}, world_size=1)
+    with pytest.warns(ShortfallWarning):
+        few = sampler(cells_of({(f"e{i}", "c"): 12 for i in range(3)}), {"experiment": ExperimentAware()}, world_size=1)
     (said,) = [one for one in findings(survey(few)) if "too few cells" in one.problem]
     assert said.problem == "The table has too few cells for what is asked."
     assert all("cells come repeatedly" in one for one in said.reasons)
