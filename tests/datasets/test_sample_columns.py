@@ -56,6 +56,14 @@ def test_conditions_of_one_sample_are_named() -> None:
     assert found is not None and found.alone == ["drug"] and found.n_conditions == 2
 
 
+def test_the_option_holds_out_wells_of_each_experiment_where_their_labels_are_shared() -> None:
+    frame = frame_of()
+    shared = inseparable(CellTable.from_frame(frame), EVERY_OTHER)
+    assert shared is not None and shared.option == "'split.by=[experiment,well]'"
+    own = inseparable(CellTable.from_frame(frame.assign(well=frame["experiment"] + frame["well"])), EVERY_OTHER)
+    assert own is not None and own.option == "split.by=well"
+
+
 def test_cells_without_a_sample_or_a_condition_tell_nothing_of_it() -> None:
     frame = frame_of()
     frame.loc[[0, 1, 50, 51], "well"] = None

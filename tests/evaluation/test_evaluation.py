@@ -319,7 +319,7 @@ def test_wells_on_both_sides_of_the_split_are_noted(straddles: bool) -> None:
     training = held_of(frame).training if straddles else wells.str.endswith("0").to_numpy()
     scores = condition_scores(noise(len(frame)), Held(cells, training, "track"))
     said = note(scores, "condition_probe_within")
-    assert ("condition and well cannot be told apart" in said and "split.by=well" in said) == straddles
+    assert ("condition and well cannot be told apart" in said and "'split.by=[experiment,well]'" in said) == straddles
     assert "cannot be told apart" not in note(scores, "condition_probe_across")
 
 

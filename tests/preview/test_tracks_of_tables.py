@@ -37,6 +37,12 @@ def test_tracks_of_two_conditions_are_counted_with_an_example(tmp_path: Path) ->
     assert said.startswith("2 of 20 tracks have cells of two conditions or more, such as track a/3 (x and y): their")
 
 
+def test_a_track_with_cells_without_a_condition_has_no_second_one(tmp_path: Path) -> None:
+    frame = rows()
+    frame.loc[(frame["id"] == 3) & (frame["t"] > 6), "condition"] = None
+    assert not problems(tmp_path, frame, "two conditions or more", missing="label")
+
+
 def test_gaps_are_reported_where_they_cost_positives(tmp_path: Path) -> None:
     frame = rows()
     gone = frame[~((frame["id"] == 4) & frame["t"].isin([5, 6]) | (frame["experiment"] == "b") & (frame["t"] == 11))]

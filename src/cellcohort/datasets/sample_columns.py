@@ -30,12 +30,16 @@ class Inseparable(NamedTuple):
     Attributes
     ----------
     column : str
+    option : str
+        What holds out whole samples: ``split.by`` with the column, and with the experiment where experiments share
+        labels of samples, as plates do names of wells.
     alone : list of str
         The conditions that have one sample.
     n_conditions : int
     """
 
     column: str
+    option: str
     alone: list[str]
     n_conditions: int
 
@@ -57,11 +61,16 @@ def samples_of(cells: CellTable, name: str) -> np.ndarray:
 
     Samples of different experiments may have the same labels.
     """
+    codes = _codes(cells, name)
+    if cells.has("experiment"):
+        codes += cells.column("experiment").codes * (codes.max() + 1)
+    return codes
+
+
+def _codes(cells: CellTable, name: str) -> np.ndarray:
     codes = pd.factorize(cells.values(name))[0].astype(np.int64)
     without = np.flatnonzero(codes < 0)
     codes[without] = codes.max(initial=0) + 1 + np.arange(len(without))
-    if cells.has("experiment"):
-        codes += cells.column("experiment").codes * (codes.max() + 1)
     return codes
 
 
@@ -96,4 +105,6 @@ def inseparable(cells: CellTable, training: np.ndarray) -> Inseparable | None:
     name = min(found, key=lambda name: len(found[name]))
     n = np.bincount(found[name])
     labels = cells.column("condition").labels
-    return Inseparable(name, [str(labels[code]) for code in np.flatnonzero(n == 1)], int((n > 0).sum()))
+    shared = len(np.unique(samples_of(cells, name))) > len(np.unique(_codes(cells, name)))
+    option = f"'split.by=[experiment,{name}]'" if shared else f"split.by={name}"
+    return Inseparable(name, option, [str(labels[code]) for code in np.flatnonzero(n == 1)], int((n > 0).sum()))

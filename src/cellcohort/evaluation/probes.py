@@ -260,7 +260,7 @@ def _within(held: Held) -> tuple[Folds, list[str]]:
 def _not_apart(held: Held) -> str:
     """Return what to note where each sample, such as a well, has one condition and cells on both sides of the split."""
     found = inseparable(held.cells, held.training)
-    return "" if found is None else f"{found}; hold out whole ones by split.by={found.column}"
+    return "" if found is None else f"{found}; hold out whole ones by {found.option}"
 
 
 def hours_scores(inputs: np.ndarray, held: Held) -> list[Score]:

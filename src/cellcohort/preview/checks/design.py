@@ -106,7 +106,7 @@ def samples(survey: Survey) -> Iterator[Finding]:
         f"{said[0].upper()}{said[1:]}. A score of the condition may be one of the {of}.",
         "Hold out whole ones.",
         (only,) if n else (),
-        f"split.by={of}",
+        found.option,
     )
 
 

@@ -23,7 +23,8 @@ def tracks_of_conditions(survey: Survey) -> Iterator[Finding]:
     if not (cells.has("track") and cells.has("condition")):
         return
     track, condition = cells.column("track"), cells.column("condition")
-    pairs = np.unique(track.codes.astype(np.int64) * len(condition.labels) + condition.codes)
+    known = ~cells.unlabelled("condition")  # cells without a label may be of the condition of the others
+    pairs = np.unique((track.codes.astype(np.int64) * len(condition.labels) + condition.codes)[known])
     of, label = np.divmod(pairs, len(condition.labels))
     found, counts = np.unique(of, return_counts=True)
     if not (mixed := found[counts > 1]).size:
