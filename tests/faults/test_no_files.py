@@ -153,7 +153,7 @@ def test_a_pipe_in_the_place_of_the_record_of_compiled_code_is_replaced(
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     package = tmp_path / "pkg"
     package.mkdir()
-    (package / "a.py").write_text("@njit")
+    (package / "a.py").write_text("@compiled\n")
     _place(package).mkdir()
     record = put("pipe", _place(package) / RECORD)
     remove_outdated_code(package)
