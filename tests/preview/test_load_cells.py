@@ -215,7 +215,7 @@ def test_the_preview_says_where_a_condition_cannot_be_told_apart_from_its_wells(
     path = saved(tmp_path, "cells.csv", frame.assign(area=np.arange(len(frame))))
     line = [f"data={data}", f"data.path={path}", "data.columns.track=track", "batch_sampler.batch_size=8"]
     line += ["data.interval_minutes=30", "data.columns.features=[area]"] if data == "tracks" else []
-    line += ["split.by=Well ID"] if by == "well" else []
+    line += ["split.by=[experiment,Well ID]"] if by == "well" else []
     with initialize_config_dir(str(Path(__file__).parents[2] / "conf"), version_base="1.3"):
         config = compose("train", line)
     source = training_cells(config)
@@ -224,7 +224,7 @@ def test_the_preview_says_where_a_condition_cannot_be_told_apart_from_its_wells(
     assert len(found) == (by == "track")
     for one in found:
         assert one.problem.startswith("Condition and Well ID cannot be told apart: each Well ID has one condition")
-        assert one.typed == "split.by=Well ID" and not one.reasons
+        assert one.typed == "'split.by=[experiment,Well ID]'" and not one.reasons
 
 
 @pytest.mark.parametrize(

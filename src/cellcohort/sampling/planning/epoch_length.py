@@ -63,8 +63,9 @@ def _covering(plan: Plan) -> tuple[int, str]:
     least, most = int(draws.argmin()), int(draws.argmax())
     return n, (
         f"{n} batches draw every cell at least once: on average {draws[least]:.1f} times in the least sampled of "
-        f"{len(size)} strata ({size[least]:,} cells), {draws[most]:.1f} times in the most sampled "
-        f"({size[most]:,} cells); {plan.n_batches} batches hold as many cells as there are."
+        f"{several(len(size), 'stratum', 'strata')} ({several(int(size[least]), 'cell')}), {draws[most]:.1f} times in "
+        f"the most sampled ({several(int(size[most]), 'cell')}); {plan.n_batches} batches hold as many cells as there "
+        "are."
     )
 
 
