@@ -6,7 +6,8 @@
 
 Each study is made of sweeps in ``outputs/evidence/<study>``. Started again, it runs only what is not finished.
 Tables and pictures go to ``outputs/evidence/<study>/tables``. The studies of real data need the directory that holds
-``jump_s3_controls/fields.parquet``, ``bbbc021_profiles/wells.parquet`` and ``tcell_behav3d/tcell_tracks.parquet``.
+``jump_s3_controls/fields.parquet``, ``bbbc021_profiles/wells.parquet``, ``tcell_behav3d/tcell_tracks.parquet`` and
+``bodenmiller_cytof/bodenmiller.h5ad``.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import anndata as ad
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -29,8 +33,10 @@ from cellcohort.comparison.plots import VERDICTS, styled
 from cellcohort.comparison.statistics import LEVEL, estimate, holm
 from cellcohort.comparison.table import BETTER, OPEN, WORSE
 from cellcohort.evaluation.scores_file import read_scores
+from cellcohort.files import whole
 from cellcohort.runtime.resolvers import strategy
 from cellcohort.runtime.run_directory import FINISHED
+from cellcohort.sources.planted import Planted
 
 HERE = Path(__file__).parent
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#000000")  # of Okabe and Ito (2008)
@@ -66,6 +72,18 @@ TIMELAPSE_ARMS = "sampler=random,experiment_aware,condition,temporal,[experiment
 PLATES = ("data=demo_timelapse", "data.path=outputs/evidence/plates-${seed}", "data.simulation_seed=${seed}")
 ACROSS = ("pairs.same=[condition]", "pairs.different=[experiment]", "objective.exclude=[condition]")
 MIDDLE_OF_DIAL = ("sweep=planted", *(f"{dial}={level}" for dial, level in MIDDLE.items()), "seed=0,1,2,3,4,5,6,7")
+BLOOD_CELLS = Path("outputs/evidence/blood_cells")
+BLOOD_POINTS = tuple(product((0, 1, 2), (0.03, 0.1, 0.2)))  # effect of experiments, share of the rare condition
+BLOOD_RARE, BLOOD_SIZE = "vanadate", 24_000
+BLOOD_DIAL = {"data.experiment_effect": "experiment_effect", "data.rare_share": "rare_share"}
+BLOOD = (
+    *("-m", "seed=0,1,2,3,4", "split.seed=${seed}"),
+    *("data=profiles", "data.columns.experiment=experiment", "data.columns.condition=Treatment"),
+    "batch_sampler.batch_size=128",
+    "data.path=" + ",".join(f"{BLOOD_CELLS}/{effect}-{share}-${{seed}}.parquet" for effect, share in BLOOD_POINTS),
+    *("split.fraction=0.3", "trainer.max_epochs=4", "trainer.limit_train_batches=60"),
+    *("evaluation.max_cells=6000", *QUIET),
+)
 OTHERS = (  # samplers of other libraries, as near to what our axes ask as their options allow
     ("batch_sampler=weighted_random", "batch_sampler.column=[experiment,condition]"),
     ("batch_sampler=m_per_class",),
@@ -92,6 +110,8 @@ class Study:
         Where the data lie in the directory that the user names; "" for simulated data.
     beside : str
         Another study, whose runs are compared with these; "" if there is none.
+    plant : callable, optional
+        Writes the data that the runs read, from that file.
     """
 
     parts: tuple[tuple[str, ...], ...]
@@ -100,6 +120,30 @@ class Study:
     picture: Callable[[dict[str, pd.DataFrame]], Figure]
     file: str = ""
     beside: str = ""
+    plant: Callable[[Path], None] | None = None
+
+
+def plant_blood_cells(file: Path) -> None:
+    """Write some of the real cells for each point and replicate of `blood`, dealt to planted experiments."""
+    cells = ad.read_h5ad(file)
+    treatments = cells.obs["Treatment"].to_numpy().astype(str)
+    for (effect, share), seed in product(BLOOD_POINTS, range(5)):
+        path = BLOOD_CELLS / f"{effect}-{share}-{seed}.parquet"
+        if path.exists():
+            continue
+        rng, names = np.random.default_rng(seed), sorted(set(treatments))
+        rare = round(share * BLOOD_SIZE)
+        sizes = [rare if name == BLOOD_RARE else (BLOOD_SIZE - rare) // (len(names) - 1) for name in names]
+        rows = [rng.choice(np.flatnonzero(treatments == name), n, False) for name, n in zip(names, sizes, strict=True)]
+        thinned = cells[np.sort(np.concatenate(rows))].copy()
+        with TemporaryDirectory() as folder:
+            thinned.write_h5ad(Path(folder, "thinned.h5ad"))
+            source = Planted(Path(folder, "thinned.h5ad"), shift=0.5 * effect, gain=0.2 * effect, seed=seed)
+            markers = pd.DataFrame(source.read(0, thinned.n_obs), thinned.obs_names, list(thinned.var_names))
+            table = source.obs[["experiment", "Treatment"]].join(markers)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(path) as beside:
+            table.to_parquet(beside, index=False)
 
 
 def values_of(directory: Path, options: Sequence[str]) -> pd.DataFrame:
@@ -135,10 +179,10 @@ def told_apart(differences: pd.DataFrame, by: Sequence[str], over: str) -> pd.Da
     return table
 
 
-def planted_differences(values: pd.DataFrame) -> pd.DataFrame:
+def planted_differences(values: pd.DataFrame, dial: Iterable[str] = DIAL) -> pd.DataFrame:
     """Differences from random of the same cells, split and seed, one row per run and score."""
     own = values[(values["representation"] == "model") & values["score"].isin(PLANTED_SCORES)]
-    point = [*DIAL, "seed", "score"]
+    point = [*dial, "seed", "score"]
     reference = own[own["strategy"] == "R"].set_index(point)["value"].rename("reference")
     joined = own[own["strategy"] != "R"].join(reference, on=point)
     return joined.assign(difference=joined["value"] - joined["reference"]).dropna(subset="difference")
@@ -160,32 +204,40 @@ def line_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {"overall": told_apart(joined, ["strategy", "score"], "seed"), "levels": levels, "means": means(values)}
 
 
-def cross_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def cross_tables(values: pd.DataFrame, dial: Mapping[str, str] = DIAL) -> dict[str, pd.DataFrame]:
     """Differences from random over the whole dial, and at each of its levels."""
-    joined = planted_differences(values)
-    levels = pd.concat([joined.assign(dial=name, level=joined[dial]) for dial, name in DIAL.items()])
+    joined = planted_differences(values, dial)
+    levels = pd.concat([joined.assign(dial=name, level=joined[option]) for option, name in dial.items()])
     return {
         "overall": told_apart(joined, ["strategy", "score"], "seed"),
         "levels": told_apart(levels, ["dial", "level", "strategy", "score"], "seed"),
-        "means": means(values),
+        "means": means(values, dial),
     }
 
 
-def means(values: pd.DataFrame) -> pd.DataFrame:
+def blood_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Make the tables of the cross for real cells, whose files are named for their point of the dial."""
+    points = values["data.path"].map(lambda path: Path(path).stem.split("-")[:2])
+    dial = {option: points.str[at].astype(float) for at, option in enumerate(BLOOD_DIAL)}
+    return cross_tables(values.assign(**dial), BLOOD_DIAL)
+
+
+def means(values: pd.DataFrame, dial: Iterable[str] = DIAL) -> pd.DataFrame:
     """Mean and standard deviation over replicates of each strategy and baseline at each point of the dial."""
     own = values[values["score"].isin(PLANTED_SCORES)]
-    by = [*DIAL, "representation", "strategy", "score"]
+    by = [*dial, "representation", "strategy", "score"]
     return own.groupby(by, sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
 
 
 def planted_picture(tables: dict[str, pd.DataFrame]) -> Figure:
     """One row per score, one column per dial: the difference from random of each strategy at each level."""
     table = tables["levels"]
-    dials = list(DIAL.values())
-    strategies = sorted(set(table["strategy"]), key=lambda name: (len(name), "ECT".find(name)))
-    figure = Figure(figsize=(9, 2.3 * len(PLANTED_SCORES)), layout="constrained")
-    grid = figure.subplots(len(PLANTED_SCORES), len(dials), sharey="row", squeeze=False)
-    for axes_of, score in zip(grid, PLANTED_SCORES, strict=True):
+    dials = list(dict.fromkeys(table["dial"]))
+    scores = [score for score in PLANTED_SCORES if score in set(table["score"])]
+    strategies = sorted(set(table["strategy"]), key=lambda name: (len(name), "ECTP".find(name)))
+    figure = Figure(figsize=(3 * len(dials), 2.3 * len(scores)), layout="constrained")
+    grid = figure.subplots(len(scores), len(dials), sharey="row", squeeze=False)
+    for axes_of, score in zip(grid, scores, strict=True):
         for axes, dial in zip(axes_of, dials, strict=True):
             own = table[(table["dial"] == dial) & (table["score"] == score)]
             levels = sorted(own["level"].unique())
@@ -198,7 +250,7 @@ def planted_picture(tables: dict[str, pd.DataFrame]) -> Figure:
             axes.set_xticks(np.arange(len(levels)), [f"{level:g}" for level in levels])
             if axes is axes_of[0]:
                 axes.set_ylabel(score, fontsize=8)
-            if score == PLANTED_SCORES[-1]:
+            if score == scores[-1]:
                 axes.set_xlabel(dial)
     _legend(figure, "strategy")
     figure.suptitle("Difference from random (filled triangles: told apart from 0)", fontsize=10)
@@ -269,6 +321,17 @@ def _points(axes: Any, x: np.ndarray, rows: pd.DataFrame, colour: str) -> None:
 STUDIES = {
     "lines": Study(LINES, tuple(DIAL), line_tables, planted_picture),
     "planted": Study((("sweep=planted",),), tuple(DIAL), cross_tables, planted_picture),
+    "blood": Study(
+        (
+            (*BLOOD, "sampler=random,experiment_aware,condition,[experiment_aware,condition]"),
+            (*BLOOD, *ACROSS, PAIRED, "sampler=random"),
+        ),
+        ("data.path",),
+        blood_tables,
+        planted_picture,
+        "bodenmiller_cytof/bodenmiller.h5ad",
+        plant=plant_blood_cells,
+    ),
     "jump": Study(
         tuple(  # seed by seed: where the study is cut short, the seeds that are finished compare all strategies
             (*JUMP, "model.norm=batch,layer,experiment", f"seed={seed}", *arm)
@@ -353,7 +416,9 @@ def main() -> None:
         directory = Path("outputs/evidence") / name
         beside = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={options.jobs}"] if options.jobs > 1 else []
         for part in () if options.only_tables else study.parts:
-            data = [f"data.path={options.data / study.file}"] if study.file else []
+            if study.plant:
+                study.plant(options.data / study.file)
+            data = [f"data.path={options.data / study.file}"] if study.file and not study.plant else []
             sweep = [*part, *data, f"hydra.sweep.dir={directory}", *beside]
             subprocess.run([sys.executable, str(HERE / "train.py"), *sweep], check=True)
         places = [directory, *([directory.parent / study.beside] if study.beside else [])]

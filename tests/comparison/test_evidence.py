@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
@@ -58,3 +59,41 @@ def test_arms_are_paired_by_fold_and_seed_and_tested_over_folds(evidence: dict[s
     assert (
         table["verdict"]["R", "experiment"] == "not told apart" and abs(table["difference"]["P", "batch"] - 0.1) < 0.01
     )
+
+
+def test_points_of_real_cells_are_read_from_the_names_of_their_files(evidence: dict[str, Any]) -> None:
+    rng = np.random.default_rng(3)
+    rows = []
+    for (effect, share), seed in product(evidence["BLOOD_POINTS"], range(5)):
+        base = rng.normal(0.5, 0.1)
+        for strategy in ("R", "P"):
+            value = base + (strategy == "P") * (0.1 * effect + rng.normal(0, 0.001))
+            told = {"data.path": f"cells/{effect}-{share}-{seed}.parquet", "seed": seed, "strategy": strategy}
+            rows.append({**told, "score": "experiment_ilisi", "representation": "model", "value": value})
+    tables = evidence["blood_tables"](pd.DataFrame(rows))
+    levels = tables["levels"].set_index(["dial", "level"])
+    assert np.allclose(levels.loc["experiment_effect", "difference"], [0.0, 0.1, 0.2], atol=0.01)
+    assert np.allclose(levels.loc["rare_share", "difference"], 0.1, atol=0.01) and len(levels) == 6
+    assert len(tables["overall"]) == 1 and (levels["n"] == 5).all() and len(tables["means"]) == 2 * 9
+
+
+@pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")  # of options that anndata looks at
+def test_real_cells_are_thinned_and_dealt_to_planted_experiments(
+    evidence: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    treatments = np.repeat(["reference", "stimulus", "vanadate"], [500, 500, 200])
+    features = np.arange(1200 * 2, dtype=np.float32).reshape(-1, 2)
+    ad.AnnData(features, pd.DataFrame({"Treatment": treatments}, map(str, range(1200)))).write_h5ad(
+        tmp_path / "all.h5ad"
+    )
+    options = {"BLOOD_CELLS": tmp_path / "cells", "BLOOD_POINTS": ((0, 0.1), (2, 0.1)), "BLOOD_SIZE": 600}
+    for name, value in options.items():
+        monkeypatch.setitem(evidence["plant_blood_cells"].__globals__, name, value)
+    evidence["plant_blood_cells"](tmp_path / "all.h5ad")
+    assert len(list((tmp_path / "cells").iterdir())) == 2 * 5
+    plain, moved = (pd.read_parquet(tmp_path / "cells" / f"{effect}-0.1-3.parquet") for effect in (0, 2))
+    assert plain["Treatment"].value_counts().to_dict() == {"reference": 270, "stimulus": 270, "vanadate": 60}
+    assert plain["experiment"].nunique() == 4 and plain["experiment"].equals(moved["experiment"])
+    assert set(plain["0"]) <= set(features[:, 0]) and plain["0"].is_unique, "real cells, each once"
+    means = [rows.groupby("experiment", observed=True)["0"].mean().std() for rows in (plain, moved)]
+    assert means[1] > 3 * means[0]
