@@ -1,18 +1,23 @@
-"""Which jobs of a sweep are not started, after others failed."""
+"""Which jobs of a sweep are not started, after others failed, and what is left of those that ended."""
 
 from __future__ import annotations
 
 import errno
+import gc
+import sys
+import weakref
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import cloudpickle
+import hydra
 import pytest
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from cellcohort.runtime.cli import explain
+from cellcohort.runtime.cli import explain, run_command
 from cellcohort.runtime.outcomes import Checked, NotStartedError, Outcomes, cause_of, said
 
 
@@ -63,6 +68,40 @@ def test_causes_of_two_jobs_are_equal_but_for_their_names(tmp_path: Path) -> Non
 def test_what_a_job_runs_can_be_sent_to_another_process() -> None:
     sent = cloudpickle.loads(cloudpickle.dumps((Checked(DictConfig), NotStartedError("all failed"))))
     assert isinstance(sent[0], Checked) and str(sent[1]) == "all failed"
+
+
+def test_what_a_job_held_is_free_when_the_next_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where it failed, and without the collections that Python starts by itself."""
+    held: list[weakref.ref[Any]] = []
+    alive: list[list[str]] = []
+
+    class Module:
+        pass
+
+    def job(config: DictConfig) -> None:
+        alive.append([type(thing).__name__ for thing in (ref() for ref in held) if thing is not None])
+        module: Any = Module()
+        module.trainer = {"module": module}
+        held.extend([weakref.ref(module), weakref.ref(config)])
+        if config.seed in (1, 3):
+            try:
+                raise KeyError(config.seed)
+            except KeyError as error:
+                raise ValueError(f"no seed {config.seed}") from error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "seed=0,1,2,3,4"])
+    conf = str(Path(__file__).parents[2] / "conf")
+    gc.disable()
+    try:
+        with pytest.raises(SystemExit):
+            run_command(hydra.main(config_path=conf, config_name="train", version_base="1.3")(job), Path(conf))
+    finally:
+        gc.enable()
+    assert alive == [[], *[["DictConfig"]] * 4]  # that of the job before, which Hydra holds until the next is set up
+    assert "2 of 5 jobs failed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("lost", [False, True])

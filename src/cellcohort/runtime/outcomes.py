@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from cellcohort.runtime.cli import bare
@@ -120,6 +123,25 @@ class Checked:
             raise
         outcomes.add(options)
         return result
+
+
+class FreeMemory(Callback):
+    """Free what a job of a sweep held, so that the next begins as it did.
+
+    Hydra keeps the configs of every job, and the error of one that failed, to the end of the sweep. Trainer, module
+    and data refer to each other, so that only a garbage collection frees them; Python would start one after dozens of
+    jobs.
+    """
+
+    @override
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
+        """Leave of the job its overrides, and how it ended."""
+        job_return.cfg = job_return.hydra_cfg = None
+        error = job_return._return_value if job_return.status is JobStatus.FAILED else None
+        while error is not None and error.__traceback__ is not None:
+            error.__traceback__ = None  # which refers to all local variables, such as cells and module
+            error = error.__cause__ or error.__context__
+        gc.collect()
 
 
 def typed(overrides: Sequence[str]) -> list[str]:

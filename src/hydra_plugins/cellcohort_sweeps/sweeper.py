@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from cellcohort.files import fingerprint, locked
 from cellcohort.messages import listed, several
 from cellcohort.runtime import signals
-from cellcohort.runtime.outcomes import Checked, NotStartedError, Outcomes, cause_of, said, tracebacks
+from cellcohort.runtime.outcomes import Checked, FreeMemory, NotStartedError, Outcomes, cause_of, said, tracebacks
 from cellcohort.runtime.restart import command
 from cellcohort.runtime.run_directory import FINISHED, digest, set_aside
 
@@ -64,6 +64,7 @@ class ResumableSweeper(Sweeper):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Take what Hydra gives, and make the launcher."""
         self.hydra_context, self.config = hydra_context, config
+        hydra_context.callbacks.callbacks.insert(0, FreeMemory())  # after those of the user, as the last is asked first
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=Checked(task_function), config=config
         )

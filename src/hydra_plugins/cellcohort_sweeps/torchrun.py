@@ -86,7 +86,7 @@ class TorchrunLauncher(Launcher):
         directory = Path(config.hydra.sweep.dir) / str(OmegaConf.select(config, "hydra.sweep.subdir"))
         mine = [override for override in config.hydra.overrides.hydra if not override.startswith(OF_THE_SWEEP)]
         outcomes, options = Outcomes(Path(config.hydra.sweep.dir)), typed(config.hydra.overrides.task)
-        result = JobReturn(list(config.hydra.overrides.task), config, status=JobStatus.COMPLETED)
+        result = JobReturn(list(config.hydra.overrides.task), status=JobStatus.COMPLETED)
         try:
             outcomes.check(options)
         except NotStartedError as refused:
