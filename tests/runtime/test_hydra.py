@@ -526,6 +526,14 @@ def test_the_cause_of_a_failed_import_is_said(
     assert "No module named 'a_module_that_is_not_there'" in capfd.readouterr().err
 
 
+def test_flags_can_stand_between_options(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell("sampler=temporal", "-m", "seed=0,1") == ["temporal-s0", "temporal-s1"]
+    assert sys.argv == ["scripts/train.py", "-m", "sampler=temporal", "seed=0,1"]
+    capsys.readouterr()
+    shell("sampler=temporal", "--cfg", "job", "seed=7", "-p", "batch_sampler", "~callbacks.last")
+    assert "seed: ${seed}" in capsys.readouterr().out and sys.argv[1:5] == ["--cfg", "job", "-p", "batch_sampler"]
+
+
 @pytest.mark.parametrize("arguments", [["-m", "seed=0,1"], ["--multirun", "seed=0,1"], ["sweep=strategies"]])
 def test_a_sweep_under_torchrun_is_refused_with_the_command(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, arguments: list[str]

@@ -117,7 +117,9 @@ def test_outside_a_training_a_signal_stops_at_once_and_files_are_closed(tmp_path
     assert stop.value.code == 143 and (tmp_path / "file").read_text() == "all of it"
 
 
-def test_a_signal_that_a_library_catches_is_no_error_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_that_a_library_catches_is_no_error_of_the_program(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Numba ignores what is raised while it compiles, and then lacks what it was to compile."""
 
     def main() -> None:
@@ -125,6 +127,7 @@ def test_a_signal_that_a_library_catches_is_no_error_of_the_program(capsys: pyte
             os.kill(os.getpid(), signal.SIGTERM)
         raise RuntimeError("no compiled object yet")
 
+    monkeypatch.setattr(sys, "argv", ["train.py"])
     with pytest.raises(signals.Stopped) as stop:
         run_command(main, SCRIPTS.parent / "conf")
     said = capsys.readouterr().err

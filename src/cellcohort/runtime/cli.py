@@ -20,6 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import (
     CompactHydraException,
@@ -65,6 +66,7 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
         The folder of the config groups.
     """
     launch = Launch.here()
+    _put_flags_first()
     sweeps = any(a in ("-m", "--multirun") or a.startswith("sweep=") for a in sys.argv[1:])
     if launch.world_size > 1 and sweeps and "hydra.mode=RUN" not in sys.argv:
         own = [*sys.argv, "hydra/launcher=torchrun", f"hydra.launcher.nproc_per_node={launch.world_size}"]
@@ -108,6 +110,12 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             else:
                 print(said, *_notes(error), sep="\n", file=sys.stderr)
             sys.exit(1)
+
+
+def _put_flags_first() -> None:
+    """Let overrides stand on both sides of a flag: Hydra's parser would take only ``a=1`` of ``a=1 -m b=1,2``."""
+    overrides = get_args_parser().parse_intermixed_args().overrides
+    sys.argv[1:] = [*(word for word in sys.argv[1:] if word not in overrides), *overrides]
 
 
 def _nobody_reads() -> bool:
