@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -62,6 +64,26 @@ def test_the_option_holds_out_wells_of_each_experiment_where_their_labels_are_sh
     assert shared is not None and shared.option == "'split.by=[experiment,well]'"
     own = inseparable(CellTable.from_frame(frame.assign(well=frame["experiment"] + frame["well"])), EVERY_OTHER)
     assert own is not None and own.option == "split.by=well"
+
+
+@pytest.mark.parametrize("odd", [["A1"], {"row": "A"}, np.zeros(2)])
+def test_a_column_that_can_hold_no_labels_or_is_there_twice_is_no_column_of_samples(odd: object) -> None:
+    """A table may have such a column, and nobody asked for it."""
+    frame = frame_of().assign(plate=[odd] * 120)
+    for odd_frame in (frame, pd.concat([frame_of(), pd.DataFrame({"plate": ["p"] * 120})[["plate", "plate"]]], axis=1)):
+        found = inseparable(CellTable.from_frame(odd_frame), EVERY_OTHER)
+        assert found is not None and found.column == "well"
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_option_is_one_word_to_the_shell(shared: bool) -> None:
+    frame = frame_of("Well ID")
+    if not shared:
+        frame["Well ID"] += frame["experiment"]
+    found = inseparable(CellTable.from_frame(frame), EVERY_OTHER)
+    assert found is not None and shlex.split(found.option) == [
+        "split.by=[experiment,Well ID]" if shared else "split.by=Well ID"
+    ]
 
 
 def test_cells_without_a_sample_or_a_condition_tell_nothing_of_it() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from cellcohort.cells import CellTable, names_of
+from cellcohort.coded_columns import factorized
 from cellcohort.messages import spelled_plainly
 
 _KINDS = (
@@ -56,6 +58,19 @@ def sample_columns(cells: CellTable) -> list[str]:
     return [name for name in cells.column_names if spelled_plainly(name) in SAMPLE_COLUMNS and name not in condition]
 
 
+def samples(cells: CellTable) -> Iterator[tuple[str, np.ndarray]]:
+    """Give the columns that name samples, each with what :func:`samples_of` says of it.
+
+    Columns of lists, which are no labels, and columns of one name are left out: nobody asked for them.
+    """
+    for name in sample_columns(cells):
+        try:
+            found = samples_of(cells, name)
+        except ValueError:
+            continue
+        yield name, found
+
+
 def samples_of(cells: CellTable, name: str) -> np.ndarray:
     """Return the number of the sample of each cell, int64 (n_cells,); one without a label is a sample of its own.
 
@@ -68,7 +83,7 @@ def samples_of(cells: CellTable, name: str) -> np.ndarray:
 
 
 def _codes(cells: CellTable, name: str) -> np.ndarray:
-    codes = pd.factorize(cells.values(name))[0].astype(np.int64)
+    codes = factorized(cells.values(name))[0].astype(np.int64)
     without = np.flatnonzero(codes < 0)
     codes[without] = codes.max(initial=0) + 1 + np.arange(len(without))
     return codes
@@ -94,8 +109,8 @@ def inseparable(cells: CellTable, training: np.ndarray) -> Inseparable | None:
     known = ~cells.unlabelled("condition")
     condition, training = cells.column("condition").codes[known], training[known]
     found: dict[str, np.ndarray] = {}  # the condition of each sample
-    for name in sample_columns(cells):
-        sample = samples_of(cells, name)[known]
+    for name, of_all in samples(cells):
+        sample = of_all[known]
         both = np.intersect1d(sample[training], sample[~training])
         of, label = np.unique(np.stack([sample, condition]), axis=1)
         if len(both) and np.isin(of, both).sum() == len(both):
@@ -106,5 +121,5 @@ def inseparable(cells: CellTable, training: np.ndarray) -> Inseparable | None:
     n = np.bincount(found[name])
     labels = cells.column("condition").labels
     shared = len(np.unique(samples_of(cells, name))) > len(np.unique(_codes(cells, name)))
-    option = f"'split.by=[experiment,{name}]'" if shared else f"split.by={name}"
+    option = f"'split.by=[experiment,{name}]'" if shared else shlex.quote(f"split.by={name}")
     return Inseparable(name, option, [str(labels[code]) for code in np.flatnonzero(n == 1)], int((n > 0).sum()))

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import digamma
 
 from cellcohort.cells import CellTable, Name, names_of
-from cellcohort.datasets.sample_columns import sample_columns, samples_of
+from cellcohort.datasets.sample_columns import samples
 from cellcohort.datasets.split import CHUNK
 from cellcohort.evaluation.score import Held, Score, bootstrap_interval, noted
 from cellcohort.messages import joined, listed, several
@@ -271,8 +271,7 @@ def _confounded(held: Held, scored: np.ndarray, rows: np.ndarray, replicates: Re
             "in others only, so that what differs between experiments can look like a difference between conditions; "
             "evaluation.replicates.pos_diffby=[experiment] takes replicates of other experiments"
         )
-    for name in sample_columns(held.cells):
-        sample = samples_of(held.cells, name)
+    for name, sample in samples(held.cells):
         pairs = np.unique(np.stack([sample[rows], _jointly(every.pos_sameby)]), axis=1)[0]
         one_each = len(np.unique(pairs)) == len(pairs)
         if one_each and (positive & (sample[scored][:, None] == sample[rows])).any():
