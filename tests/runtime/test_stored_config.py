@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pickle
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -202,10 +204,25 @@ def test_a_flipped_byte_of_a_checkpoint_without_a_digest_is_refused(run: Path) -
         read_checkpoint(run / "checkpoints" / "last.ckpt")
 
 
-def test_a_full_disk_keeps_the_checkpoint_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class FullOnce(io.FileIO):
+    """A file on a disk that is full at one write and then has room again, when the file is closed."""
+
+    writes = 0
+
+    def write(self, data: Any) -> int:
+        self.writes += 1
+        if self.writes == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+
+@pytest.mark.parametrize("opened", [lambda path, mode: io.open("/dev/full", mode), FullOnce])  # noqa: SIM115, UP020
+def test_a_full_disk_keeps_the_checkpoint_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Callable[..., Any]
+) -> None:
     CheckpointFiles().save_checkpoint(FILE, tmp_path / "last.ckpt")
     with monkeypatch.context() as full:
-        full.setattr(checkpoint_files, "open", lambda path, mode: io.open("/dev/full", mode), raising=False)  # noqa: SIM115, UP020
+        full.setattr(checkpoint_files, "open", opened, raising=False)
         with pytest.raises(OSError, match=rf"the disk of {tmp_path} is full: last\.ckpt was not written.*unchanged"):
             CheckpointFiles().save_checkpoint({"weight": torch.zeros(100_000)}, tmp_path / "last.ckpt")
     assert read_checkpoint(tmp_path / "last.ckpt")["epoch"] == 3
