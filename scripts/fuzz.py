@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -40,15 +42,18 @@ from cellcohort.datasets.anndata.obs import join_obs, read_obs
 from cellcohort.datasets.images.collection import read_collection
 from cellcohort.evaluation import load_run
 from cellcohort.evaluation.batches import StoredBatches, outstanding
+from cellcohort.preview import cover, findings, report, survey, training_cells
 from cellcohort.runtime.cli import explain
 from cellcohort.runtime.distributed import check_length
 from cellcohort.runtime.options import check_input, check_kinds
+from cellcohort.runtime.restart import quoted
 from cellcohort.sampling import BatchSampler, ConditionBalanced, ExperimentAware, TemporallyEnriched, TrackCapped
 
 CONF = Path(__file__).parents[1] / "conf"
 DOCUMENTED = (ValueError, TypeError, FileNotFoundError)
 
 names = st.sampled_from(["experiment", "condition", "hours_post_infection", "track", "x", "missing", "", "a b", "ü"])
+SAMPLES = st.sampled_from(["well", "Well ID", "plate", "sample", "fov"])
 numbers = st.one_of(
     st.integers(-(2**63), 2**63 - 1), st.floats(), st.sampled_from([0, 1, -1, 0.5, 1e300, float("nan"), float("inf")])
 )
@@ -145,6 +150,45 @@ def table(draw: Draw) -> Callable[[], object]:
             sampler.batch(1, step)
 
     run.__doc__ = f"{[*frame.T.values.tolist()]} {[*map(str, frame.dtypes)]} {roles} {missing} {chosen} {size}"
+    return run
+
+
+def preview(draw: Draw) -> Callable[[], object]:
+    """Write a table to a file, split it, and report what its batches would hold, as does preview.py."""
+    rows = 4 * draw(st.integers(2, 10))
+    some = st.one_of(names, SAMPLES)
+    named = draw(st.lists(some, max_size=4))
+    frame = pd.DataFrame({"experiment": ["a", "b"] * (rows // 2), "condition": ["x", "x", "y", "y"] * (rows // 4)})
+    frame["hours_post_infection"] = np.arange(rows) // 3
+    for name in named:
+        frame[name] = draw(columns(rows))
+    suffix = draw(st.sampled_from([".csv", ".parquet"]))
+    by = draw(st.one_of(st.just("track"), some, st.lists(some, max_size=2)))
+    roles = draw(st.dictionaries(st.sampled_from(["hours", "track", "condition"]), some, max_size=2))
+    axis = draw(st.sampled_from(["random", "experiment_aware", "condition", "[experiment_aware,condition]"]))
+    typed = [f"data.columns.{role}={quoted(name)}" for role, name in roles.items()]
+    typed.append(f"split.by={quoted(by) if isinstance(by, str) else '[' + ','.join(map(quoted, by)) + ']'}")
+    typed += [
+        f"data.missing={draw(st.sampled_from(['error', 'label']))}",
+        f"sampler={axis}",
+        "batch_sampler.batch_size=4",
+    ]
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"cells{suffix}"
+            try:
+                frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+            except Exception:
+                return  # pandas does not write such a table
+            with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+                config = hydra.compose("preview", ["data=table", f"data.path={quoted(path)}", "model=mlp", *typed])
+            source = training_cells(config)
+            sampler = instantiate(config.batch_sampler, source.cells)
+            measured = survey(sampler, 20, None, 1, source=source)
+            report(measured, findings(measured), cover(sampler), source.held_out_line())
+
+    run.__doc__ = f"{suffix} {named} {frame[[*dict.fromkeys(named)]].T.values.tolist()} {' '.join(typed)}"
     return run
 
 
@@ -265,6 +309,14 @@ def options(draw: Draw) -> Callable[[], object]:
 
 KEYS: list[str] = []
 RUN = Path()
+OTHERS: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "directory": os.mkdir,
+    "link to itself": lambda file: file.symlink_to(file.name),
+    "link to nothing": lambda file: file.symlink_to("nothing"),
+    "link to its directory": lambda file: file.symlink_to("."),
+    "link to a device": lambda file: file.symlink_to("/dev/null"),
+}
 
 
 def directory(draw: Draw) -> Callable[[], object]:
@@ -272,7 +324,7 @@ def directory(draw: Draw) -> Callable[[], object]:
     files = sorted(path.relative_to(RUN) for path in RUN.rglob("*") if path.is_file())
     file = draw(st.sampled_from(files))
     content = (RUN / file).read_bytes()
-    how = draw(st.sampled_from(["cut", "flip", "delete", "empty", "text", "line", "key"]))
+    how = draw(st.sampled_from(["cut", "flip", "delete", "empty", "text", "line", "key", *OTHERS]))
     at, byte, new = draw(st.integers(0, max(0, len(content) - 1))), draw(st.integers(1, 255)), draw(trees)
 
     def damaged() -> bytes | None:
@@ -293,7 +345,9 @@ def directory(draw: Draw) -> Callable[[], object]:
             copy = Path(folder) / "run"
             shutil.copytree(RUN, copy)
             (copy / file).unlink()
-            if (now := damaged()) is not None:
+            if how in OTHERS:
+                OTHERS[how](copy / file)
+            elif (now := damaged()) is not None:
                 (copy / file).write_bytes(now)
             todo: list[Callable[[], object]] = [
                 lambda: compare(arms_of(read_runs([RUN, copy])[0], allow_different=True)),
@@ -321,7 +375,8 @@ EXAMPLE = [""]
 
 
 def checked(run: Callable[[], object]) -> None:
-    """Run what may fail, and keep an error that explains nothing."""
+    """Run what may fail, and keep an error that explains nothing; also one that waits, as for a pipe, is ended."""
+    signal.alarm(100)
     try:
         with (
             warnings.catch_warnings(),
@@ -338,10 +393,18 @@ def checked(run: Callable[[], object]) -> None:
         key = f"{type(error).__name__} in {Path(own.filename).name}:{own.lineno}"
         if key not in FOUND or len(EXAMPLE[0]) < len(FOUND[key][1]):
             FOUND[key] = f"{error}"[:300], EXAMPLE[0]
+    finally:
+        signal.alarm(0)
+
+
+def waited(*_: object) -> None:
+    """End what takes too long."""
+    raise TimeoutError("waited for more than 100 seconds")
 
 
 TARGETS: dict[str, Callable[[Draw], Callable[[], object]]] = {
     "table": table,
+    "preview": preview,
     "collection": collection,
     "labels": labels,
     "options": options,
@@ -377,6 +440,7 @@ def main() -> None:
     given_options = parser.parse_args()
     if given_options.run is not None:
         RUN = given_options.run.resolve()
+    signal.signal(signal.SIGALRM, waited)
     kinds = [name for name in given_options.only if name != "directory" or given_options.run is not None]
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         config = hydra.compose(
