@@ -18,6 +18,7 @@ from omegaconf.errors import ConfigAttributeError
 
 from cellcohort.cells import CellTable
 from cellcohort.comparison import read_runs
+from cellcohort.data.table import Table
 from cellcohort.datasets.anndata.obs import read_obs
 from cellcohort.evaluation import load_run
 from cellcohort.evaluation.batches import StoredBatches, outstanding
@@ -33,6 +34,22 @@ def test_labels_that_are_lists_are_refused(odd: object) -> None:
     frame = pd.DataFrame({"experiment": pd.Series(["a", odd, "b"], dtype=object)})
     with pytest.raises(ValueError, match=r"^column 'experiment' holds values that can be no labels, such as .*, a "):
         CellTable.from_frame(frame)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": {"track": "odd"}},
+        {"columns": {"experiment": ["experiment", "odd"]}},
+        {"columns": {"condition": "odd"}},
+        {"merge_labels": {"odd": {"a": "b"}}},
+    ],
+)
+def test_columns_of_a_file_whose_values_are_mappings_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
+    frame = pd.DataFrame({"experiment": ["a", "b"], "condition": "x", "odd": [{"a": 1}, {"a": 2}]})
+    frame.to_parquet(tmp_path / "cells.parquet")
+    with pytest.raises(ValueError, match=r"^column 'odd' holds values that can be no labels, such as {'a': 1}, a dict"):
+        Table(tmp_path / "cells.parquet", **options).cells()
 
 
 def test_an_obs_without_an_index_is_damaged() -> None:

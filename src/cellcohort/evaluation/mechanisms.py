@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-import pandas as pd
 
 from cellcohort.cells import CellTable, Name, names_of
+from cellcohort.coded_columns import factorized
 from cellcohort.evaluation.replicates import ALIKE, Rule, all_alike, average_precision, on_sphere, over_labels
 from cellcohort.evaluation.score import Held, Score, noted
 from cellcohort.messages import joined, several
@@ -111,7 +111,7 @@ def mechanism_scores(inputs: np.ndarray, held: Held, mechanism: str, treatments:
     if not len(rows):
         return [Score(name, np.nan, True, 0, f"no {mechanism} is known of {of}") for name in NAMES]
     made = _mean_profiles(inputs, held.cells, labels, rows, treatments, by_batch=False)
-    names = np.array([str(label) for label in held.cells.values(mechanism).dropna().unique()])
+    names = np.array([str(label) for label in factorized(held.cells.values(mechanism))[1]])
     scores = [_map(made, names, of), _nearest("nsc", made, names, of, apart=False)]
     if lacking:
         return [*scores, Score("nscb", np.nan, True, 0, f"the table has no {joined(lacking)}")]
@@ -121,7 +121,7 @@ def mechanism_scores(inputs: np.ndarray, held: Held, mechanism: str, treatments:
 
 def _mechanisms(cells: CellTable, mechanism: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of the mechanism of each cell, in the order of appearance, and of which cells it is known."""
-    codes, _ = pd.factorize(cells.values(mechanism))  # -1 for a missing one
+    codes, _ = factorized(cells.values(mechanism))  # -1 for a missing one
     return codes.astype(np.int64), codes >= 0
 
 

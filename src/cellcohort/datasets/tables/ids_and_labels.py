@@ -100,7 +100,7 @@ def ids_of(
 
 def _check_written_once(ids: pd.Series) -> None:
     if _objects(ids) or pd.api.types.is_string_dtype(ids):
-        labels = {str(label) for label in ids.dropna().unique()}
+        labels = {str(label) for label in factorized(ids)[1]}
         if twice := sorted(label for label in labels if label.partition(".")[0] in labels and _ZERO.search(label)):
             more = f", and {len(twice) - 1} more such pairs" if len(twice) > 1 else ""
             raise ValueError(

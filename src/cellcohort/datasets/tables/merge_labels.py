@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import Name
+from cellcohort.coded_columns import factorized
 from cellcohort.labels import by_label
 from cellcohort.messages import listed, meant
 
@@ -54,7 +55,7 @@ def merged(
                 f"merge_labels has {key!r}, which is no column of labels. {meant([key], list(there))}It may have "
                 f"{listed(there)}."
             )
-        codes, uniques = pd.factorize(table[name])
+        codes, uniques = factorized(table[name])
         labels = uniques.tolist()
         new_names, absent = by_label(new_names, labels)
         if absent:
