@@ -7,27 +7,36 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from hydra._internal.hydra import Hydra
 from hypothesis import settings
-from torch import distributed
 
-from cellcohort.runtime import resolvers
 from launches import processes
+
+if find_spec("torch"):  # tests of the sampler need the base installation only
+    import torch
+    from hydra._internal.hydra import Hydra
+    from torch import distributed
+
+    from cellcohort.runtime import resolvers
+
+    resolvers.register()  # of the configs that tests compose, as scripts do
 
 # of properties that hold everywhere, the suite tries the same few examples each time;
 # pytest --hypothesis-profile=thorough tries many that change
 settings.register_profile("suite", max_examples=8, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.load_profile("suite")
-resolvers.register()  # of the configs that tests compose, as scripts do
 os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # in the workers of xdist too, as in pyproject.toml
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Tests that need an extra which is not installed fail, unless this is given."""
+    parser.addoption("--missing-extras", action="store_true", help="skip tests whose libraries are not installed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,6 +53,46 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
+class ModuleOfTests(pytest.Module):
+    """A module of tests, whose imports may be of an extra that is not installed."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            skip_if_missing(self.config, error.__cause__)
+            raise
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    return ModuleOfTests.from_parent(parent, path=module_path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    return (yield from _skipped(item.config))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    return (yield from _skipped(item.config))
+
+
+def _skipped(config: pytest.Config) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        skip_if_missing(config, error)
+        raise
+
+
+def skip_if_missing(config: pytest.Config, error: BaseException | None) -> None:
+    """Skip what raised an error that a library is not installed, where the option asks for it."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if config.getoption("missing_extras") and missing and not missing.startswith("cellcohort"):
+        pytest.skip(f"needs {missing}, which is not installed")
+
+
 def pytest_collection_finish() -> None:
     """Leave modules and tests, which stay to the end, out of all garbage collections, and collect less often."""
     gc.collect()
@@ -58,6 +107,9 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("WANDB_SILENT", "true")
     for name in [name for name in os.environ if name.startswith("TORCHELASTIC")]:
         monkeypatch.delenv(name)
+    if not find_spec("torch"):
+        yield
+        return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
