@@ -1,10 +1,12 @@
-"""Compare the finished runs of a sweep: a table with uncertainty, pictures, and a report to open in a browser.
+"""Compare the finished runs of a sweep: a table with intervals, figures, and a report to open in a browser.
 
-    uv run python scripts/compare.py outputs/<day>/<time>-sweep
-    uv run python scripts/compare.py sweep_of_strategies sweep_of_leaks --scores condition_probe_across
+Commands
 
-Everything goes to ``comparison/`` in the first directory, or to the directory of ``--out``: ``scores.csv`` (the table),
-``scores.md``, ``report.html``, which opens in any browser, and ``pictures/``.
+  python scripts/compare.py outputs/<day>/<time>-sweep
+  python scripts/compare.py outputs/strategies outputs/leaks --scores condition_probe_across
+
+It writes scores.csv (the table), scores.md, report.html and pictures/ to comparison/ in the first directory, or to the
+directory of --out.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ def main() -> None:
     parser.add_argument(
         "--scores",
         nargs="+",
-        help="the scores that count; fewer make stronger tests (default: those of evaluation.scores; all: every score)",
+        help="scores to test; fewer make stronger tests (default: those of evaluation.scores; all: every score)",
     )
     parser.add_argument(
-        "--allow-different", action="store_true", help="take runs of different data or budget, and say so"
+        "--allow-different", action="store_true", help="compare runs of different data or budgets, and report these"
     )
     parser.add_argument("--out", type=Path, help="directory to write to, instead of comparison/ in the first one")
     parser.add_argument("--no-umap", action="store_true", help="only principal components, which take no time")
