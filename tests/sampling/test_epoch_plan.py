@@ -168,24 +168,49 @@ def test_batches_are_the_same_in_any_order(experiment: ExperimentAware, ratio: d
 
 
 @pytest.mark.parametrize("experiment", [ExperimentAware(), ExperimentAware(0.1), ExperimentAware(experiments=2)])
-def test_the_first_batch_of_an_epoch_does_not_wait_for_others(
-    experiment: ExperimentAware, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("first", "every"), [(0, 1), (0, 7), (5, 1), (999, 4)])
+def test_a_batch_does_not_wait_for_those_that_follow(
+    experiment: ExperimentAware, first: int, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """At the beginning of an epoch and after a jump; a process reads every batch, or one of so many."""
     cells = CellTable.from_frame(table({(f"e{e}", f"c{c}"): 300 for e in range(3) for c in range(4)}))
-    plan = sampler(cells, {"e": experiment, "c": ConditionBalanced()}, 18)._picker.plan
+    plan = sampler(cells, {"e": experiment, "c": ConditionBalanced()}, 18, num_batches=2000)._picker.plan
     planned: list[int] = []
     whole = plan.batches._plan
 
-    def record(first: int, n: int, *rest: Any) -> Any:
-        planned.append(n)
-        return whole(first, n, *rest)
+    def record(number: int, n: int, *rest: Any) -> Any:
+        planned.extend(range(number, number + n))
+        return whole(number, n, *rest)
+
+    plan.spec(0, 0)
+    plan.batches._progress = plan.batches._before(1, first)
+    monkeypatch.setattr(plan.batches, "_plan", record)
+    begin, last = plan.n_batches + first, 0
+    plan.spec(1, first)
+    assert planned == [begin]
+    for number in range(first, first + 300, every):
+        plan.spec(1, number)
+        last = max(last, len(planned))
+    end = begin + 300
+    assert planned == list(range(begin, planned[-1] + 1)), "each batch is planned once, in order"
+    assert end - every < planned[-1] + 1 < end + 64
+
+
+def test_readers_of_two_epochs_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = CellTable.from_frame(table({("e0", "c0"): 300, ("e1", "c0"): 200}))
+    plan = sampler(cells, {"e": ExperimentAware()}, 10)._picker.plan
+    calls: list[int] = []
+    whole = plan.batches._plan
+
+    def record(number: int, n: int, *rest: Any) -> Any:
+        calls.append(n)
+        return whole(number, n, *rest)
 
     monkeypatch.setattr(plan.batches, "_plan", record)
-    plan.spec(0, 0)
-    assert planned == [1]
     for number in range(300):
         plan.spec(0, number)
-    assert max(planned) == 64 and sum(planned) == 320, "each batch is planned once"
+        plan.spec(1, number + 20)
+    assert sorted(calls) == sorted(2 * [1, 2, 4, 8, 16, 32, 64, 64, 64, 64])
 
 
 @pytest.mark.parametrize("weights", [None, {"e0": 1.0, "e1": 2.5, "e2": 0.1}])

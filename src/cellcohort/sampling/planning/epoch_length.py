@@ -74,7 +74,7 @@ def _length(batches: EpochPlan, size: np.ndarray, epoch: int) -> int:
     end, taken = 0, np.zeros(len(size), np.int64)
     while (taken < size).any():
         stretch = batches.stretch(epoch, end)
-        end += len(stretch.primary)
+        end = stretch.end
         np.maximum.at(taken, stretch.stratum, stretch.before + stretch.n_cells)
     of = np.repeat(np.arange(len(stretch.primary)), np.diff(stretch.ptr))
     unfinished = of[stretch.before < size[stretch.stratum]]  # batches before which a stratum had cells left

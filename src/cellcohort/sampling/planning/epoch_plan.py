@@ -61,6 +61,11 @@ class Stretch(NamedTuple):
     n_cells: np.ndarray
     before: np.ndarray
 
+    @property
+    def end(self) -> int:
+        """Number after that of the last batch."""
+        return self.first + len(self.primary)
+
 
 class Progress(NamedTuple):
     """What batches of an epoch before its number `end` hold.
@@ -112,7 +117,7 @@ class EpochPlan:
         self._by_steps = self._counted and bool(leaks.cells.any())  # whether a jump must plan what it passes over
         self._counter_type = strata.order.dtype
         self.per_stretch = max(1, min(64, CELLS_PLANNED // places))
-        self._kept: tuple[tuple[tuple[int, int], Stretch], ...] = ()
+        self._kept: tuple[tuple[int, Stretch], ...] = ()  # the epoch of each, the last one first
         self._progress: Progress | None = None
 
     @property
@@ -129,25 +134,26 @@ class EpochPlan:
         return BatchSpec(primary[i], occurrence[i], focal[i], stratum[entries], n_cells[entries], before[entries])
 
     def stretch(self, epoch: int, number: int) -> Stretch:
-        """Return the batches of an epoch that are planned together with one of them."""
-        first, end = self._ends(number)
-        for place, stretch in self._kept:
-            if place == (epoch, first):
-                return stretch
+        """Return the batches of an epoch that are planned together with one of them.
+
+        After a jump, this is the batch alone; the stretches that follow it get longer, lest the first batch wait.
+        """
+        near: Stretch | None = None  # of those that end shortly before it, the last one
+        for of, kept in self._kept:
+            if of == epoch and kept.first <= number < kept.end + self.per_stretch:
+                if number < kept.end:
+                    return kept
+                near = kept if near is None or near.end < kept.end else near
+        first, n = (near.end, min(2 * len(near.primary), self.per_stretch)) if near else (number, 1)
+        n = max(n, number + 1 - first)
         progress = self._before(epoch, first)
-        primary, occurrence, ptr, *entries = self._plan(epoch * self._per_epoch + first, end - first, progress)
+        primary, occurrence, ptr, *entries = self._plan(epoch * self._per_epoch + first, n, progress)
         focal = self._focal_times(epoch, primary, occurrence).tolist()
         each = primary.tolist() if primary.ndim == 1 else list(primary)
         stretch = Stretch(first, each, occurrence.tolist(), focal, ptr.tolist(), *entries)
-        self._kept = (((epoch, first), stretch), *self._kept[: STRETCHES_KEPT - 1])
-        self._progress = Progress(epoch, end, progress.begun, progress.taken)
+        self._kept = ((epoch, stretch), *self._kept[: STRETCHES_KEPT - 1])
+        self._progress = Progress(epoch, first + n, progress.begun, progress.taken)
         return stretch
-
-    def _ends(self, number: int) -> tuple[int, int]:
-        """First and end of the batches planned together with one: few where an epoch begins, lest the first wait."""
-        n = self.per_stretch
-        first = number // n * n if number >= n else 1 << number.bit_length() >> 1
-        return first, first + n if number >= n else min(max(2 * first, 1), n)
 
     def _before(self, epoch: int, first: int) -> Progress:
         """Return the progress before number `first`, from the progress made or from none."""
