@@ -398,6 +398,21 @@ def test_no_cell_leaks_of_a_condition_that_only_the_primary_experiment_has() -> 
     assert share == pytest.approx({"c0": 1 / 3, "c1": 1 / 3, "c2": 1 / 3, "c0-alone": 0, "c9-alone": 0}, abs=0.02)
 
 
+def test_what_a_dose_leaves_to_the_leak_is_shared_by_the_other_doses_of_its_condition() -> None:
+    """Dose 0 of c0 is of the primary experiment only: the leak has as many cells of c0 as of c1, all of dose 1."""
+    doses = {("e0", "c0"): (0,), ("e0", "c1"): (0,), ("e1", "c0"): (1,), ("e1", "c1"): (0, 1, 2)}
+    frame = pd.concat(
+        [table({stratum: 300}).assign(dose=dose) for stratum, several in doses.items() for dose in several],
+        ignore_index=True,
+    )
+    axes = {"e": ExperimentAware(0.5), "c": ConditionBalanced(), "d": ConditionBalanced(column="dose")}
+    s = sampler(CellTable.from_frame(frame), axes, 12, num_batches=100)
+    e0 = s.cells.column("experiment").labels.index("e0")
+    batches = [frame.iloc[s.batch(0, step)] for step in range(100) if s.asked(0, step).experiment == e0]
+    leaked = pd.concat([batch[batch.experiment == "e1"] for batch in batches]).condition.value_counts()
+    assert leaked.sum() == 6 * len(batches) and abs(leaked["c0"] - leaked["c1"]) <= 1
+
+
 def test_a_leak_that_cannot_be_met_is_said() -> None:
     cells = CellTable.from_frame(table({("e0", "c"): 90}))
     with pytest.warns(ShortfallWarning, match=r"the others have 0 cells for the 0\.32 asked of them in each batch"):

@@ -136,8 +136,10 @@ def build_leaks(
     lonely = np.flatnonzero(alone)
     alone_first = np.searchsorted(lonely, first)
     start = np.zeros(n_groups + 1, np.int64)
-    if by_line.any() and (cells[by_line].max() * weight / rest[by_line].min().clip(1e-12) > fewest).any():
-        start[1:] = np.cumsum(np.where(by_line, n_labels - np.diff(alone_first), 0))
+    few = by_line.any() and (cells[by_line].max() * weight / rest[by_line].min().clip(1e-12) > fewest).any()
+    # what is left out of a level is shared by the rest of that level, which one sum over all labels cannot tell
+    own_line = by_line & (few or ((levels.shape[1] > 1) & (np.diff(alone_first) > 0)))
+    start[1:] = np.cumsum(np.where(own_line, n_labels - np.diff(alone_first), 0))
     by_label = _targets_of_leaks(strata, ratio, first, everyone, cells, start)
     leaks = Leaks(
         cells, joint, start, *by_label, np.cumsum(weight) if np.ptp(weight) > 1e-12 * weight[0] else np.empty(0),
