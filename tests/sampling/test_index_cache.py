@@ -315,6 +315,7 @@ def test_a_directory_that_is_deleted_in_use_stays_mapped_and_is_made_again(tmp_p
     shutil.rmtree(tmp_path / "cache")
     assert drawn(made) == asked == drawn(sampler(tmp_path / "cache"))
     assert len(files(tmp_path / "cache")) == 1
+    assert (tmp_path / "cache" / ".lock").is_file()  # by which one of several processes makes it and the others wait
 
 
 def test_the_index_is_the_mapped_file_and_what_is_written_to_it_stays_here(tmp_path: Path) -> None:
