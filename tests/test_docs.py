@@ -21,6 +21,7 @@ SAID = {
     "loop_accelerate": "epoch 1: 10 batches in this process",
     "loop_sentence_transformers": "labels: [(0, 20), (1, 20), (2, 20)]",
     "loop_stateful_loader": "the rest follows: True",
+    "loop_torch": "stopped and resumed, the losses are the same: True",
     "loop_transformers": "the resumed run draws the batches of the second epoch: True",
     "moving_metric_learning": "cellcohort: Counter({" + ", ".join(["'compound_N': 4"] * 8) + "})",
     "moving_sentence_transformers": "most of one text in any batch: 1",
