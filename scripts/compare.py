@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cellcohort.comparison import (
     arms_of,
+    behind_baselines,
     compare,
     continued,
     counted,
@@ -67,7 +68,7 @@ def main() -> None:
     said = [remark for remark in said if remark]
     said = [before, *said] if named else said
     with whole(place / "scores.md") as file:
-        file.write_text(markdown(table, options.reference, said), encoding="utf-8")
+        file.write_text(markdown(table, options.reference, [*behind_baselines(table), *said]), encoding="utf-8")
     with_umap = not options.no_umap and maps.has_umap()
     slow = ", UMAP among them, which takes longest (--no-umap leaves it out)" if with_umap else ""
     print(f"comparison: drawing pictures{slow}", file=sys.stderr, flush=True)
@@ -78,7 +79,7 @@ def main() -> None:
     html = report(title, arms, table, contents, said, drawn, options.reference)
     with whole(place / "report.html") as file:
         file.write_text(html, encoding="utf-8")
-    print(terminal(table, options.reference), *said, sep="\n\n")
+    print(terminal(table, options.reference), *behind_baselines(table), *said, sep="\n\n")
     print(f"comparison: {place}")
 
 

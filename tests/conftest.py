@@ -183,7 +183,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 def train(
     quick: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Path]:
-    """``train(*arguments)``: the run directory of a quick run of scripts/train.py, in this process."""
+    """``train(*arguments)``: the directory of the last run of a quick scripts/train.py, in this process."""
 
     def run(*arguments: str) -> Path:
         monkeypatch.chdir(tmp_path)
@@ -195,7 +195,8 @@ def train(
                 # for it, Hydra would compose all options twice
                 patch.setattr(Hydra, "get_mode", lambda *arguments, **options: None)
             runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
-        return Path(capsys.readouterr().out.splitlines()[-1].removeprefix("run: "))
+        runs = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run: ")]
+        return Path(runs[-1].removeprefix("run: ") if runs else "")  # a sweep may have no job to run
 
     return run
 

@@ -14,7 +14,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from browser import CHROMIUM, browser
-from cellcohort.comparison import arms_of, compare, read_runs, remarks
+from cellcohort.comparison import arms_of, behind_baselines, compare, read_runs, remarks
 from cellcohort.comparison.composition import held
 from cellcohort.comparison.figures import pictures, save
 from cellcohort.comparison.maps import MOST_CELLS, principal_components, some_cells
@@ -107,6 +107,22 @@ def test_verdicts_are_words_and_signs_not_colours_alone(tmp_path: Path) -> None:
     ]
 
 
+def test_a_reader_learns_first_where_every_strategy_is_worse_than_without_training(tmp_path: Path) -> None:
+    arms = arms_of(read_runs([make_sweep(tmp_path, EFFECTS)])[0])
+    table = compare(arms)
+    assert behind_baselines(table) == []
+    probe = table["score"] == "probe"
+    best = table.loc[probe & (table["representation"] == "model"), "mean"].max()
+    for kind, value in (("untrained", best + 0.01), ("features", best - 0.01)):
+        table.loc[probe & (table["representation"] == kind), "mean"] = value
+    (said,) = behind_baselines(table)
+    assert said == "Every strategy is worse than the untrained encoder on 1 of 2 scores (means, not tested): probe."
+    page = report("A sweep", arms, table, held(arms), [], [], "random")
+    assert page.index(said) < page.index("against random: ")
+    where = [one.partition("): ")[2] for one in behind_baselines(table.assign(higher_is_better=False))]
+    assert where == ["mixing <b>."] * 2, "where less is better"
+
+
 def test_what_batches_held_is_the_mean_over_all_batches_of_all_seeds(tmp_path: Path) -> None:
     place = make_sweep(tmp_path, {"random": {"probe": 0.5}}, seeds=3)
     summary = held(arms_of(read_runs([place])[0])).set_index("quantity")
@@ -119,6 +135,20 @@ def test_what_batches_held_is_the_mean_over_all_batches_of_all_seeds(tmp_path: P
     largest = batches[["experiment/share/a", "experiment/share/b"]].max(axis=1).mean()
     assert summary.loc["share of the largest experiment", "held"] == pytest.approx(largest)
     assert summary.loc["share of other experiments (leak)", "asked"] == pytest.approx(batches["leak/asked"].mean())
+
+
+@pytest.mark.parametrize(("leak", "largest", "present"), [(0.0, 1.0, 1.0), (0.2, 0.8, np.nan)])
+def test_batches_of_one_experiment_each_are_what_was_asked(leak: float, largest: float, present: float) -> None:
+    columns = {"rank": [0, 0], "leak/asked": leak, "leak/held": leak, "experiment/present": 1.0}
+    for kind in ("share", "asked"):
+        columns |= {f"experiment/{kind}/a": [1 - leak, leak], f"experiment/{kind}/b": [leak, 1 - leak]}
+    frame = pd.DataFrame(columns)
+    for without, asked in (((), (largest, present)), (("leak/", "/asked/"), (np.nan, np.nan))):
+        kept = frame[[name for name in frame if not any(word in name for word in without)]]
+        arm: Any = SimpleNamespace(name="x", runs={0: SimpleNamespace(composition=lambda kept=kept: kept)})
+        found = held([arm]).set_index("quantity")["asked"]
+        said = found[["share of the largest experiment", "experiments in a batch"]]
+        assert said.to_numpy() == pytest.approx(np.array(asked), nan_ok=True)
 
 
 def test_coverage_is_that_of_the_last_batch_of_each_run() -> None:

@@ -93,7 +93,8 @@ def test_a_failed_job_is_named_does_not_stop_others_and_is_done_again(
     wrong = "+trainer.profiler=wrong,simple"
     with pytest.raises(SystemExit) as stop:
         sweep("sampler=random,temporal", wrong)
-    said = capsys.readouterr().err
+    out, said = capsys.readouterr()
+    assert out.splitlines()[-1] == "sweep: sweep (2 of 4 jobs finished, 2 failed)", "none has scores to compare"
     assert stop.value.code == 1
     assert "2 of 4 jobs failed" in said and "hydra.sweep.dir=sweep" in said
     failed = ("random-s0-profilerwrong", "temporal-s0-profilerwrong")
@@ -129,7 +130,8 @@ def test_jobs_that_would_meet_the_cause_of_two_others_are_not_started(
     """Not even later on; those without the option that failed are."""
     with pytest.raises(SystemExit):
         sweep("split.by=track,no_such", "seed=0,1,2", "sampler=random")
-    said = capsys.readouterr().err
+    out, said = capsys.readouterr()
+    assert out.splitlines()[-1] == "sweep: sweep (3 of 6 jobs finished, 2 failed, 1 not started)"
     assert "2 of 6 jobs failed" in said and said.count("'no_such'") == 1
     assert "1 job not started, since the last 2 jobs with split.by=no_such failed for one cause: random-s2" in said
     assert {name.rpartition("by")[2] for name in times(tmp_path / "sweep")} == {"track"}

@@ -252,6 +252,29 @@ def test_the_preview_refuses_the_features_that_training_refuses(tmp_path: Path, 
     assert not hasattr(training.value, "__notes__")
 
 
+def test_missing_labels_rows_that_are_there_twice_and_missing_features_are_told_at_once(tmp_path: Path) -> None:
+    frame = table().reset_index(drop=True)
+    frame = pd.concat([frame, frame.iloc[[5]]], ignore_index=True)
+    frame.loc[[0, 1], "condition"], frame.loc[3, "area"] = None, np.nan
+    faults = ["missing values: 'condition' in 2 of 73", "1 row of the same track and time", "features: 'area' in 1 of"]
+    for load in (load_tracks, lambda *options: tracks.Tracks(*options).check()):
+        with pytest.raises(ValueError, match="\nalso: ") as error:
+            load(saved(tmp_path, frame=frame), MAPPED, 30)
+        assert [fault in str(error.value) for fault in faults] == [True] * 3 and not hasattr(error.value, "__notes__")
+    for mended, told in (
+        (frame.fillna({"condition": "mock"}), [1, 2]),
+        (frame.drop_duplicates(), [0, 2]),
+        (frame.fillna({"area": 1.0}), [0, 1]),
+    ):
+        with pytest.raises(ValueError, match="missing") as error:
+            load_tracks(saved(tmp_path, frame=mended), MAPPED, 30)
+        assert [n for n, fault in enumerate(faults) if fault.partition(" of ")[0] in str(error.value)] == told
+    lost = frame.assign(experiment=frame["experiment"].mask(frame["time"] < 2)).drop_duplicates()
+    with pytest.raises(ValueError, match="missing values: 'experiment'") as error:
+        load_tracks(saved(tmp_path, frame=lost), MAPPED, 30)
+    assert "same track and time" not in str(error.value), "tracks of two experiments are one only where it is missing"
+
+
 @pytest.mark.filterwarnings("ignore:.*have no cell for validation:UserWarning")
 @pytest.mark.parametrize(
     ("option", "message"),

@@ -6,6 +6,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import numba
+import pytest
+
+from cellcohort.compiled import teller
 from cellcohort.sampling.rng import bits_of, mix
 
 SOURCE = Path(__file__).parents[2] / "src" / "cellcohort"
@@ -43,3 +47,23 @@ def test_one_module_says_how_functions_are_compiled() -> None:
     }
     assert importing == {"compiled.py"}
     assert mix.targetoptions["error_model"] == bits_of.targetoptions["error_model"] == "numpy"  # inlined, and not
+
+
+@pytest.mark.parametrize(
+    ("module", "rank", "times"),
+    [("cellcohort.sampling.rng", "0", 1), ("statistics", "0", 0), ("cellcohort.sampling.rng", "1", 0)],
+)
+def test_one_line_says_that_the_sampler_is_compiled(
+    module: str, rank: str, times: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, also in a script that uses the sampler alone."""
+    monkeypatch.setattr(teller, "told", False)
+    monkeypatch.setenv("RANK", rank)
+    for _ in range(2):
+
+        def function() -> int:
+            return 1
+
+        function.__module__ = module
+        numba.njit(function)()
+    assert caplog.text.count("compiling the sampler for this computer") == times

@@ -7,7 +7,7 @@ require("evaluate")
 from cellcohort.comparison.runs import FinishedRun, LeftOut, continued, counted, read_runs
 from cellcohort.comparison.statistics import Estimate, estimate, holm
 from cellcohort.comparison.table import Arm, arms_of, compare
-from cellcohort.comparison.text import coverage_of_intervals, markdown, remarks, terminal
+from cellcohort.comparison.text import behind_baselines, coverage_of_intervals, markdown, remarks, terminal
 
 __all__ = [
     "Arm",
@@ -15,6 +15,7 @@ __all__ = [
     "FinishedRun",
     "LeftOut",
     "arms_of",
+    "behind_baselines",
     "compare",
     "continued",
     "counted",

@@ -42,8 +42,10 @@ def _quantities(batches: pd.DataFrame, union: pd.DataFrame) -> list[tuple[str, f
     rows: list[tuple[str, float, float, float, float]] = []
     names = [str(name) for name in batches if "/share/" in str(name)]
     shares = [name for name in names if name.startswith("experiment/share/")]
+    of_each = batches[[str(name) for name in batches if str(name).startswith("experiment/asked/")]]
     if shares:
-        rows.append(("share of the largest experiment", np.nan, *_range(batches[shares].max(axis=1))))
+        largest = float(of_each.max(axis=1).mean())  # NaN where no axis asks anything of experiments
+        rows.append(("share of the largest experiment", largest, *_range(batches[shares].max(axis=1))))
     for column, title in (("leak", "share of other experiments (leak)"), ("window", "share in the time window")):
         if f"{column}/held" in batches:
             rows.append((title, float(batches[f"{column}/asked"].mean()), *_range(batches[f"{column}/held"])))
@@ -59,7 +61,9 @@ def _quantities(batches: pd.DataFrame, union: pd.DataFrame) -> list[tuple[str, f
         if name == "coverage":  # it grows from batch to batch of an epoch: one value for each run
             last = union["epoch"] == union.groupby("run")["epoch"].transform("max")
             values = union[last].groupby("run")[name].max()
-        rows.append((title, np.nan, *_range(values)))
+        alone = name == "experiment/present" and "leak/asked" in batches and not batches["leak/asked"].any()
+        asked = float((of_each > 0).sum(axis=1).mean()) if alone else np.nan
+        rows.append((title, asked, *_range(values)))
     return rows
 
 

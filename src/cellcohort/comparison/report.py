@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from cellcohort.comparison import plots
 from cellcohort.comparison.figures import Picture
 from cellcohort.comparison.table import BETTER, OPEN, UNTESTABLE, WORSE, Arm, rows_of
-from cellcohort.comparison.text import better, cells, head, interval, notes
+from cellcohort.comparison.text import behind_baselines, better, cells, head, interval, notes
 from cellcohort.evaluation.scores_file import MEANINGS
 from cellcohort.messages import several
 
@@ -66,7 +66,7 @@ def report(
         reference=reference,
         links=links | {key: heading for key, (heading, _) in groups.items()},
         overview=by_group.get("overview", [None])[0],
-        verdicts=verdicts(table, reference),
+        verdicts=[*behind_baselines(table), *verdicts(table, reference)],
         remarks=[*_about(arms), *remarks],
         pictures=by_group | {"scores": by_group.get("scores", [])},
         not_measured=not_measured(table),

@@ -12,7 +12,8 @@ import pandas as pd
 from cellcohort.cells import names_of
 from cellcohort.comparison.runs import FinishedRun, LeftOut
 from cellcohort.comparison.statistics import FEWEST
-from cellcohort.messages import joined, several, text_table
+from cellcohort.evaluation.scores_file import P_VALUES
+from cellcohort.messages import joined, listed, several, text_table
 
 HEAD = (
     "strategy",
@@ -140,6 +141,34 @@ def remarks(table: pd.DataFrame, reference: str, left_out: Sequence[LeftOut]) ->
         where = ", ".join(f"{row.score} of {row.strategy}" for row in table[constant].itertuples())
         said.append(f"Every {unit} gives the same difference, so that its spread is unknown and not tested: {where}.")
     return said + [f"Left out: {run.directory}: {run.reason}." for run in left_out]
+
+
+def behind_baselines(table: pd.DataFrame) -> list[str]:
+    """Name the scores on which every trained encoder is worse than one without training, or than the features.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        What :func:`compare` returned.
+
+    Returns
+    -------
+    list of str
+        A sentence for each of the two of which that is so.
+    """
+    said = []
+    gain = table["mean"] * np.where(table["higher_is_better"], 1, -1)
+    known = table.assign(gain=gain)[gain.notna() & ~table["score"].isin(P_VALUES)]
+    models = known[known["representation"] == "model"].groupby("score", sort=False)["gain"].max()
+    for kind, name in (("untrained", "the untrained encoder"), ("features", "the features as recorded")):
+        least = known[known["representation"] == kind].groupby("score")["gain"].min().reindex(models.index)
+        if (behind := models < least).any():
+            n = several(int(least.notna().sum()), "score")
+            said.append(
+                f"Every strategy is worse than {name} on {int(behind.sum())} of {n} (means, not tested): "
+                f"{listed(models.index[behind])}."
+            )
+    return said
 
 
 def coverage_of_intervals(runs: Sequence[FinishedRun]) -> str:

@@ -26,7 +26,7 @@ from cellcohort.datasets.tables.rows import cells_of_rows
 from cellcohort.labels import by_label
 from cellcohort.mapped_arrays import as_bytes, from_bytes
 from cellcohort.mapped_cells import files_of_table, mapped_cells
-from cellcohort.messages import listed, meant, several
+from cellcohort.messages import Faults, listed, meant, several
 from cellcohort.missing_values import Missing
 
 if TYPE_CHECKING:
@@ -157,8 +157,12 @@ class Profiles:
                 f"{', '.join(lacking)}: no such column; the labels of the table are {listed(labels) or 'none'}. "
                 f"{_hint(roles, labels)}Name these in data.columns, or say null there."
             )
-        values = feature_values(table, names, (), table.attrs.get("words", {}))
-        cells = with_copies(cells_of_rows(labels, roles, self.merge_labels, self.missing), values)
+        faults = Faults()
+        cells = faults.of(cells_of_rows, labels, roles, self.merge_labels, self.missing)
+        values = faults.of(feature_values, table, names, (), table.attrs.get("words", {}))
+        if cells is None or values is None:
+            raise faults.error()
+        cells = with_copies(cells, values)
         if self.scale_by is not None:
             _scale(values, cells, **_controls(self.scale_by))
         return cells, values, names

@@ -24,7 +24,7 @@ from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import has_columns, read_table
 from cellcohort.datasets.tables.times import Times, TimeUnit
 from cellcohort.mapped_cells import files_of_table, mapped_cells
-from cellcohort.messages import listed
+from cellcohort.messages import Faults, listed
 from cellcohort.missing_values import Missing, in_other_columns, said_words
 
 if TYPE_CHECKING:
@@ -144,10 +144,11 @@ class Tracks(Windows):
         roles = Roles.of(self.columns)
         beside = {*also, *(self.merge_labels or ())} - roles.derived - set(roles.named)
         only = {*roles.columns(), *beside}
-        _, cells, _ = self._read(replace(roles, features=[]), only, roles.compared | SAMPLE_COLUMNS)
+        of_labels = replace(roles, features=[])
+        cells, _ = self._cells(of_labels, self._table(of_labels, only, roles.compared | SAMPLE_COLUMNS))
         if roles.features:
             with suppress(ValueError):  # which `check` raises
-                known, _ = self._features(roles, *self._read(roles, {*roles.columns(), *roles.features}))
+                known, _ = self._read_all(roles, {*roles.columns(), *roles.features})
                 if known.has(COPIES):
                     cells = cells.with_column(COPIES, known.values(COPIES).to_numpy())
         if rule := chosen(pairs):
@@ -180,7 +181,7 @@ class Tracks(Windows):
         roles, how = Roles.of(self.columns), self._how()
         options = dict(self.columns), self._times, self.merge_labels, self.missing, [*self.log1p]
         files = files_of_table(self.index_cache, self.path, "tracks", *options)
-        cells, values = mapped_cells(files, lambda: self._features(roles, *self._read(roles)))
+        cells, values = mapped_cells(files, lambda: self._read_all(roles))
         return TrackWindows(
             cells, values, roles.features, self.frames, self.tau_hours, self.positive, made(self.augment), self.seed,
             roles.whole, pairs, how,
@@ -192,39 +193,48 @@ class Tracks(Windows):
         if not roles.features or not has_columns(
             self.path, {*roles.columns(), *roles.features}, self._numbers(roles)
         ):  # fmt: skip
-            self._features(roles, *self._read(roles))
+            self._read_all(roles)
 
     def check(self) -> None:
         """Read the features, and refuse those that :meth:`dataset` refuses."""
-        roles = Roles.of(self.columns)
-        read = self._read(roles)
-        try:
-            self._features(roles, *read)
-        except ValueError as error:
-            error.add_note("To see what a sampler does to labels alone, use data=table.")
-            raise
+        self._read_all(Roles.of(self.columns), note="To see what a sampler does to labels alone, use data=table.")
 
-    def _read(
-        self, roles: Roles, only: Collection[str] | None = None, besides: Collection[str] = ()
-    ) -> tuple[pd.DataFrame, CellTable, np.ndarray]:
-        """Return the table, the cells, and the row of the table that each comes from."""
+    def _table(self, roles: Roles, only: Collection[str] | None, besides: Collection[str] = ()) -> pd.DataFrame:
         wanted = {*roles.columns(), *roles.features}
-        table = read_table(self.path, wanted, only, text_columns(roles), self._numbers(roles), besides)
-        return table, *cells_of(table, roles, self._times, self.merge_labels, self.missing)
+        return read_table(self.path, wanted, only, text_columns(roles), self._numbers(roles), besides)
 
-    def _features(
-        self, roles: Roles, table: pd.DataFrame, cells: CellTable, rows: np.ndarray
+    def _cells(self, roles: Roles, table: pd.DataFrame) -> tuple[CellTable, np.ndarray]:
+        """Return the cells, and the row of the table that each comes from."""
+        return cells_of(table, roles, self._times, self.merge_labels, self.missing)
+
+    def _read_all(
+        self, roles: Roles, only: Collection[str] | None = None, note: str = ""
     ) -> tuple[CellTable, np.ndarray]:
-        """Return the cells with what is known of copies, and their features."""
+        """Return the cells with what is known of copies, and their features; what is wrong with both is told at once.
+
+        An error of features alone gets the `note`.
+        """
+        table = self._table(roles, only)
+        roles.check(table)
+        faults = Faults()
+        read = faults.of(self._cells, roles, table)
+        rows = np.flatnonzero(table[roles.columns("track")].notna().all(axis=1)) if read is None else read[1]
+        values = faults.of(self._features, roles, table, rows)
+        if read is None or values is None:
+            error = faults.error()
+            if read is not None and note:
+                error.add_note(note)
+            raise error
+        return with_copies(read[0], values, "track"), values
+
+    def _features(self, roles: Roles, table: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
         if not roles.features:
             named = table.select_dtypes("number").columns.difference(roles.columns(), sort=False)
             raise ValueError(
                 "data.columns.features is empty; list what the model is to see, and no ids or positions on a plate. "
                 f"Columns of numbers: {', '.join(named) or 'none'}."
             )
-        words = table.attrs.get("words", {})
-        values = feature_values(table.iloc[rows], roles.features, self.log1p, words)
-        return with_copies(cells, values, "track"), values
+        return feature_values(table.iloc[rows], roles.features, self.log1p, table.attrs.get("words", {}))
 
     def _how(self) -> TauDraw:
         """Return how times are drawn; options that are no choice are refused, before anything is read."""

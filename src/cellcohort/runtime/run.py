@@ -18,7 +18,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from cellcohort.extras import LIBRARIES, require
 from cellcohort.files import full_disk_named, whole
 from cellcohort.runtime import resolvers, signals
-from cellcohort.runtime.compilation import told
 from cellcohort.runtime.distributed import Launch, check_choices, check_length
 from cellcohort.runtime.options import check_input, check_kinds
 from cellcohort.runtime.restart import how_to_go_on
@@ -103,8 +102,6 @@ class Run:
     def __enter__(self) -> Run:
         with ExitStack() as stack:
             stack.enter_context(signals.stoppable(forget=False))  # a worker of a sweep has no handlers yet
-            if self.rank == 0:
-                stack.enter_context(told())
             with full_disk_named(self.directory, "the run was not begun."):
                 resume = Launch.here().agree(self._begin)
             Launch.here().renew_store()

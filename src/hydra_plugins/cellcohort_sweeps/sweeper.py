@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -93,6 +95,7 @@ class ResumableSweeper(Sweeper):
                 flush=True,
             )
             if not waiting:
+                print(_end(directory, len(jobs), {}))
                 return []
             outcomes = Outcomes(directory)
             outcomes.forget()
@@ -103,6 +106,7 @@ class ResumableSweeper(Sweeper):
                 raise
             finally:
                 outcomes.forget()
+        print(_end(directory, len(jobs), failed), flush=True)
         if failed:
             raise CompactHydraException(_report(failed, directory, len(waiting)))
         return [results]
@@ -324,6 +328,17 @@ def _by_cause(failed: Mapping[str, BaseException], directory: Path) -> list[list
     for name, error in failed.items():
         found.setdefault(cause_of(error, directory / name), []).append(name)
     return list(found.values())
+
+
+def _end(directory: Path, n_jobs: int, failed: Mapping[str, BaseException]) -> str:
+    """Return the last line of a sweep: where it is, how its jobs ended, and what compares those that have scores."""
+    skipped = sum(isinstance(error, NotStartedError) for error in failed.values())
+    numbers = {"failed": len(failed) - skipped, "not started": skipped}
+    ends = [f"{n_jobs - len(failed)} of {several(n_jobs, 'job')} finished"]
+    ends += [f"{n} {how}" for how, n in numbers.items() if n]
+    compare = ["python", str(Path(sys.argv[0]).with_name("compare.py")), str(directory)]
+    remedy = f"; to compare them: {shlex.join(compare)}" if any(directory.glob("*/scores.csv")) else ""
+    return f"sweep: {directory} ({', '.join(ends)}){remedy}"
 
 
 def _report(failed: Mapping[str, BaseException], directory: Path, n_jobs: int) -> str:

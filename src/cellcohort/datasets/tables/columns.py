@@ -16,7 +16,7 @@ from cellcohort.datasets.tables.ids_and_labels import as_text, ids_of, on_tracks
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.datasets.tables.read import unequal
 from cellcohort.datasets.tables.times import HOURS, Times, check_own_hours
-from cellcohort.messages import listed, meant, several
+from cellcohort.messages import Faults, listed, meant, several
 from cellcohort.missing_values import Missing, refuse_missing
 
 COLUMNS: Mapping[str, Any] = MappingProxyType(
@@ -172,8 +172,14 @@ def cells_of(
     table = table.assign(**{name: as_text(table[name]) for name in roles.labels})
     labels = roles.columns("experiment", "condition")
     needed = [name for name in roles.columns() if name not in labels]
-    refuse_missing(table, needed, labels, missing, "data.missing=label", words, whole)
+    faults = Faults()
+    faults.of(refuse_missing, table, needed, labels, missing, "data.missing=label", words, whole)
     del whole  # the features need as much memory once more
+    labelled = np.ones(len(table), bool)
+    if faults.found:
+        if table[[name for name in needed if name in table]].isna().any(axis=None):
+            raise faults.error()
+        labelled, missing = table[labels].notna().all(axis=1).to_numpy(), "label"  # to look for other faults
     if roles.threshold is not None and isinstance(merge_labels, Mapping) and "condition" in merge_labels:
         raise ValueError(
             "merge_labels renames conditions, but these come from a threshold, which names them; "
@@ -207,7 +213,9 @@ def cells_of(
     rows = np.lexsort((hours, derived["track"].codes))
     frame = table.assign(hours=hours, **derived).iloc[rows].reset_index(drop=True)
     frame = from_file(frame, there[rows], path)
-    _check_rows(frame, named)
+    faults.of(_check_rows, frame[labelled[rows]], named)
+    if faults.found:
+        raise faults.error()
     cells = CellTable.from_frame(frame, experiment, of["condition"], "hours", "track", missing)
     cells.keys = tuple(roles.columns())
     return cells, there[rows]
