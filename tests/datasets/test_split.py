@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -193,7 +194,10 @@ def test_groups_of_one_condition_each_are_held_out_of_every_condition() -> None:
     assert validation.cells.column("condition").counts().tolist() == [10, 10, 10]
     assert (train.cells.column("condition").counts() == 30).all()
     alone = frame.assign(condition=animal)  # no two animals alike: the share of all of them
-    with pytest.warns(UserWarning, match="9 of 12 conditions have no cell for validation .*too few animals for split"):
+    with (
+        pytest.warns(UserWarning, match="9 of 12 conditions have no cell for validation .*too few animals for split"),
+        pytest.warns(UserWarning, match=r"3 of 12 conditions have no cell for training \("),
+    ):
         _, validation = split(labelled(alone), "animal", 0.25)
     assert len(validation.cells.column("animal").present()) == 3
 
@@ -256,6 +260,8 @@ def test_few_wells_of_each_stratum_are_held_out_in_the_share_that_is_asked(
     for seed in range(seeds):
         with warnings.catch_warnings():
             warnings.simplefilter("error" if fraction > 0.1 and len(sizes) == 1 else "ignore")
+            if per_stratum == 1:  # so that no condition of an experiment has two
+                warnings.filterwarnings("ignore", "In .* cells for validation have other conditions")
             train, validation = split(
                 labelled(frame, "well" if by == "track" else "table_row"), by, fraction, seed=seed
             )
@@ -273,6 +279,25 @@ def test_conditions_without_cells_for_validation_are_counted() -> None:
     said = r"10 of 11 conditions have no cell for validation \('200', '201', '202' and 7 more\)"
     with pytest.warns(UserWarning, match=said):
         split(labelled(frame))
+
+
+@pytest.mark.parametrize("wells", [1, 2])
+def test_an_experiment_whose_two_parts_have_other_conditions_is_told(wells: int) -> None:
+    """One well of each condition on a plate: whichever is held out, training has that condition on other plates."""
+    well = np.repeat(np.arange(4 * 3 * wells), 10)
+    frame = pd.DataFrame({"experiment": well // (3 * wells), "condition": well % 3, "well": well, "track": well})
+    told = pytest.warns(UserWarning, match="In 3 of 4 experiments .*, cells for validation have")
+    with told if wells == 1 else nullcontext():
+        split(labelled(frame), "well", 0.25)
+    with pytest.warns(UserWarning, match=r"In 1 of 4 experiments \(0\), cells for validation have other conditions"):
+        split(labelled(frame), "well", held_out=[w for w in range(3 * wells) if w % 3 == 0])
+    split(labelled(frame), "experiment", 0.25)  # nothing to tell: no experiment is in both parts
+    every = [w for w in range(12 * wells) if w % 3 == 1]
+    with (
+        pytest.warns(UserWarning, match=r"1 of 3 conditions has no cell for training \(1\): no probe can learn them"),
+        pytest.warns(UserWarning, match="In 4 of 4 experiments"),
+    ):
+        split(labelled(frame), "well", held_out=every)
 
 
 def test_a_share_far_above_the_one_asked_for_is_told() -> None:

@@ -285,6 +285,20 @@ def test_a_nested_and_a_crossed_design_with_one_effect_have_scores_that_agree(by
     assert (found[True].low > 0.6) == (effect > 0)
 
 
+def test_experiments_with_one_condition_each_among_held_out_cells_are_noted() -> None:
+    frame = design(nested=False)
+    even = frame["experiment"].str[1:].astype(int) % 2 == 0
+    cells = CellTable.from_frame(frame, hours="hours", track="track")
+    held = Held(cells, (even == frame["condition"].eq("A")).to_numpy(), "track")
+    inputs = planted(frame, 1.5)
+    needs = "needs an experiment with two conditions that have cells on both sides of the split"
+    assert needs in note(condition_scores(inputs, held), "condition_probe_within")
+    said = "confounded: no experiment has held-out cells of two conditions, so that a difference between conditions"
+    for score in (*experiment_scores(inputs, held), *ilisi_scores(inputs, held)):
+        assert said in score.note
+    assert not any("confounded" in score.note for score in ilisi_scores(inputs, held_of(frame)))
+
+
 def test_the_interval_over_experiments_is_that_of_resampled_experiments() -> None:
     rng = np.random.default_rng(0)
     right, total = rng.integers(5, 15, (8, 3)).astype(float), np.full((8, 3), 20.0)

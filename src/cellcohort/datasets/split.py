@@ -12,6 +12,7 @@ from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import copied, copy_numbers
 from cellcohort.datasets.held_out_groups import choose_evenly, choose_groups, leads, linked, numbered, whole_groups
 from cellcohort.datasets.protocol import LabelledCells, Paired
+from cellcohort.datasets.split_warnings import SMALL, tell_conditions_of_one_side, tell_what_is_not_met
 from cellcohort.labels import by_label
 from cellcohort.messages import listed, plural_of, several, whole_number
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 CHUNK = "stored_chunk"  # column of stored cells whose groups are not cut where there are no tracks
 ROW = "table_row"  # column of cells of a table without tracks, each of which is a group
-_SMALL = 0.5  # part of the share asked for, of either part of the split, below which a part is small
 
 
 def split[Tracks: (TrackWindows, LabelledCells)](
@@ -139,40 +139,17 @@ def _divided(
             f"{why}. {remedy}",
             stacklevel=1,
         )
-    if by == "track" and (share := alone.mean()) < fraction * _SMALL:
+    if by == "track" and (share := alone.mean()) < fraction * SMALL:
         warnings.warn(
             f"{several(int(alone.sum()), 'cell')} of {len(alone):,} are held out for validation, {share:.1%} where "
             f"split.fraction={fraction} asks for {fraction:.0%}: {_reason(dataset)}.",
             stacklevel=1,
         )
     elif held_out is None and folds[0] is None and by != "experiment":
-        _say_what_is_not_met(dataset.cells, alone, fraction, unit if by == "track" else " x ".join(names_of([by])))
+        tell_what_is_not_met(dataset.cells, alone, fraction, unit if by == "track" else " x ".join(names_of([by])))
+    if by != "experiment":
+        tell_conditions_of_one_side(dataset.cells, ~validation, alone)
     return np.flatnonzero(~validation), np.flatnonzero(alone)
-
-
-def _say_what_is_not_met(cells: CellTable, held_out: np.ndarray, fraction: float, unit: str) -> None:
-    """Warn of a share far above the one that is asked for, and of conditions without cells for validation."""
-    share, n = held_out.mean(), several(int(held_out.sum()), "cell")
-    if share - fraction >= _SMALL * min(fraction, 1 - fraction):
-        warnings.warn(
-            f"{n} of {len(cells):,} are held out for validation, {share:.1%} where split.fraction={fraction} asks for "
-            f"{fraction:.0%}: each {unit} is held out whole, and there are few. Hold out experiments "
-            "(split.by=experiment), or name those to hold out (split.held_out).",
-            stacklevel=1,
-        )
-    if not cells.has("condition"):
-        return
-    condition = cells.column("condition")
-    there, kept = condition.counts() > 0, np.bincount(condition.codes[held_out], minlength=len(condition.labels)) > 0
-    if (lost := there & ~kept).any():
-        names = listed((condition.labels[code] for code in np.flatnonzero(lost)), 3, show=repr)
-        warnings.warn(
-            f"{int(lost.sum()):,} of {several(int(there.sum()), 'condition')} have no cell for validation ({names}), "
-            f"since they have too few {plural_of(unit)} for split.fraction={fraction}: no score on held-out cells "
-            "speaks of them. Use a larger split.fraction, smaller groups (split.by), or merge rare conditions "
-            "(data.merge_labels).",
-            stacklevel=1,
-        )
 
 
 def _cut(dataset: TrackWindows | LabelledCells, validation: np.ndarray) -> np.ndarray:
@@ -309,7 +286,7 @@ def _by_units(dataset: TrackWindows | LabelledCells, by: Name, fraction: float, 
 
 def _is_near(validation: np.ndarray, fraction: float) -> bool:
     share = validation.mean()
-    return bool(share >= _SMALL * fraction and 1 - share >= _SMALL * (1 - fraction))
+    return bool(share >= SMALL * fraction and 1 - share >= SMALL * (1 - fraction))
 
 
 def _of_units(

@@ -22,6 +22,7 @@ from cellcohort.messages import several
 Folds = list[tuple[np.ndarray, np.ndarray]]
 NEIGHBOURS = 15
 DRAWS = 5  # of the cell that stands for its group of near-copies
+_NEEDS_WITHIN = "an experiment with two conditions that have cells on both sides of the split"
 CONFOUNDED = (
     "confounded: no experiment holds two conditions, so that what differs between experiments can look like a "
     "difference between conditions; a score above chance in experiments that were left out says that the same "
@@ -128,7 +129,7 @@ def _condition(inputs: np.ndarray, held: Held, name: str) -> list[Score]:
     if n := int((~labelled).sum()):
         left_out = [f"{several(n, 'cell')} without a condition", *left_out]
     if not folds:
-        needs = "two conditions that two experiments have" if across else "an experiment that holds two conditions"
+        needs = "two conditions that two experiments have" if across else _NEEDS_WITHIN
         confounded = "confounded: no experiment holds two conditions" if held.nested else ""
         return _no_condition_scores(name, noted(confounded, f"needs {needs}", left_out=left_out))
     told = _pooled(inputs, held, condition.codes, folds, classify)

@@ -108,21 +108,24 @@ class Held:
     @cached_property
     def nested(self) -> bool:
         """Whether no experiment holds two conditions, though there are several of both."""
+        return self._is_nested(~self.unlabelled)
+
+    def _is_nested(self, rows: np.ndarray) -> bool:
         if self.condition is None:
             return False
-        labelled = ~self.unlabelled
-        codes = np.stack([self.experiment.codes[labelled], self.condition.codes[labelled]])
+        codes = np.stack([self.experiment.codes[rows], self.condition.codes[rows]])
         experiments, conditions = np.unique(codes, axis=1)
         return len(np.unique(conditions)) > 1 and len(np.unique(experiments)) == len(experiments) > 1
 
     @property
     def difference_of_conditions(self) -> str:
         """What to note of a difference between experiments that may be one between conditions."""
-        if not self.nested:
+        if not self._is_nested(~self.unlabelled & ~self.training):
             return ""
+        which = "holds two conditions" if self.nested else "has held-out cells of two conditions"
         return (
-            "confounded: no experiment holds two conditions, so that a difference between conditions looks like one "
-            "between experiments"
+            f"confounded: no experiment {which}, so that a difference between conditions looks like one between "
+            "experiments"
         )
 
     @cached_property

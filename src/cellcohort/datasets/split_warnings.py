@@ -1,0 +1,88 @@
+"""What a split of cells does not give, which scores will lack: told before anything is trained."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from cellcohort.cells import CellTable
+from cellcohort.messages import listed, plural_of, several
+
+SMALL = 0.5  # part of the share asked for, of either part of the split, below which a part is small
+
+
+def tell_what_is_not_met(cells: CellTable, held_out: np.ndarray, fraction: float, unit: str) -> None:
+    """Warn of a share far above the one that is asked for, and of conditions without cells for validation.
+
+    Parameters
+    ----------
+    cells : CellTable
+    held_out : numpy.ndarray of bool, shape (n_cells,)
+    fraction : float
+    unit : str
+        Name of what is held out whole.
+    """
+    share, n = held_out.mean(), several(int(held_out.sum()), "cell")
+    if share - fraction >= SMALL * min(fraction, 1 - fraction):
+        warnings.warn(
+            f"{n} of {len(cells):,} are held out for validation, {share:.1%} where split.fraction={fraction} asks for "
+            f"{fraction:.0%}: each {unit} is held out whole, and there are few. Hold out experiments "
+            "(split.by=experiment), or name those to hold out (split.held_out).",
+            stacklevel=1,
+        )
+    if lost := _without(cells, held_out):
+        warnings.warn(
+            f"{_of_conditions(cells, lost)} no cell for validation ({listed(lost, 3, show=repr)}), since they have too "
+            f"few {plural_of(unit)} for split.fraction={fraction}: no score on held-out cells speaks of them. Use a "
+            "larger split.fraction, smaller groups (split.by), or merge rare conditions (data.merge_labels).",
+            stacklevel=1,
+        )
+
+
+def tell_conditions_of_one_side(cells: CellTable, training: np.ndarray, held_out: np.ndarray) -> None:
+    """Warn of conditions without cells for training, and of experiments whose two parts share no condition.
+
+    Parameters
+    ----------
+    cells : CellTable
+    training, held_out : numpy.ndarray of bool, shape (n_cells,)
+    """
+    remedy = "Hold out other groups (split.by, split.held_out, split.seed)"
+    if lost := _without(cells, training):
+        warnings.warn(
+            f"{_of_conditions(cells, lost)} no cell for training ({listed(lost, 3, show=repr)}): no probe can learn "
+            f"them. {remedy}.",
+            stacklevel=1,
+        )
+    if not (cells.has("experiment") and cells.has("condition")):
+        return
+    experiment, joint = cells.column("experiment"), cells.column(["experiment", "condition"])
+    known = ~cells.unlabelled("condition")
+    of = np.zeros(len(joint.labels), np.int64)
+    of[joint.codes] = experiment.codes
+    here, there = (np.bincount(joint.codes[part & known], minlength=len(of)) > 0 for part in (training, held_out))
+    apart = np.setdiff1d(np.intersect1d(of[here], of[there]), of[here & there])
+    if len(apart):
+        warnings.warn(
+            f"In {len(apart):,} of {several(len(experiment.present()), 'experiment')} "
+            f"({listed((experiment.labels[code] for code in apart), 3)}), cells for validation have other conditions "
+            f"than those for training: conditions cannot be scored within these. {remedy}, or whole experiments "
+            "(split.by=experiment).",
+            stacklevel=1,
+        )
+
+
+def _without(cells: CellTable, part: np.ndarray) -> list[Any]:
+    """Return the conditions that have no cell in a part of the table."""
+    if not cells.has("condition"):
+        return []
+    condition = cells.column("condition")
+    there, kept = condition.counts() > 0, np.bincount(condition.codes[part], minlength=len(condition.labels)) > 0
+    return [condition.labels[code] for code in np.flatnonzero(there & ~kept)]
+
+
+def _of_conditions(cells: CellTable, lost: list[Any]) -> str:
+    has = "has" if len(lost) == 1 else "have"
+    return f"{len(lost):,} of {several(len(cells.column('condition').present()), 'condition')} {has}"
