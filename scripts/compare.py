@@ -27,6 +27,7 @@ from cellcohort.comparison import (
     markdown,
     read_runs,
     remarks,
+    scored_otherwise,
     terminal,
 )
 from cellcohort.comparison.composition import held
@@ -64,7 +65,8 @@ def main() -> None:
     with whole(place / "scores.csv") as file:
         table.to_csv(file, index=False)
     before = f"The scores that count were named before training: {', '.join(named)}. --scores all shows every score."
-    said = [*remarks(table, options.reference, left_out), coverage_of_intervals(runs), *continued(runs)]
+    said = [*scored_otherwise(arms, options.reference, table["score"].unique())]
+    said += [*remarks(table, options.reference, left_out), coverage_of_intervals(runs), *continued(runs)]
     said = [remark for remark in said if remark]
     said = [before, *said] if named else said
     with whole(place / "scores.md") as file:

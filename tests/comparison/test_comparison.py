@@ -31,6 +31,7 @@ from cellcohort.comparison import (
     markdown,
     read_runs,
     remarks,
+    scored_otherwise,
     terminal,
 )
 from cellcohort.comparison.text import interval
@@ -424,6 +425,30 @@ def test_a_score_that_one_strategy_lacks_is_not_said_to_be_measured_nowhere(tmp_
 
 def resplit(config: dict[str, Any]) -> None:
     config["split"]["seed"] = config["validation_sampler"]["seed"] = 1  # as conf/train.yaml ties them
+
+
+@pytest.mark.parametrize("same_seed", [True, False])
+def test_strategies_that_are_scored_on_other_labels_are_told(tmp_path: Path, same_seed: bool) -> None:
+    """One run left the label "missing" out of a score."""
+    place = make_sweep(tmp_path, EFFECTS)
+    for name in ("experiment-s1", "random-s2" if same_seed else "random-s1"):
+        scores = read_scores(place / name)
+        left_out = "chance 0.5; left out: 40 cells without a condition, X of P1 (no held-out cells)"
+        ours = scores["score"].eq("probe") & scores["representation"].eq("model")
+        scores.loc[ours, ["n", "note"]] = 10, left_out
+        scores.to_csv(place / name / "scores.csv", index=False)
+    arms = arms_of(read_runs([place])[0])
+    said = scored_otherwise(arms, "random", ["probe", "mixing"])
+    if not same_seed:  # both runs of seed 1 are scored alike
+        assert [one.partition(" ")[0] for one in said] == ["temporal"]
+        return
+    own = "10 cells (left out: 40 cells without a condition, X of P1 (no held-out cells))"
+    first, second = said
+    assert first == (
+        "experiment is not scored on the same cells or labels as random, so that a difference may be one of these: "
+        f"probe of experiment-s1 on {own}, random-s1 on 50 cells."
+    )
+    assert second.endswith(f"probe of temporal-s2 on 50 cells, random-s2 on {own}.")
 
 
 def test_runs_are_paired_by_seed_and_split(tmp_path: Path) -> None:

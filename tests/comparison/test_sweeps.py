@@ -80,6 +80,21 @@ def test_jobs_of_one_name_are_refused_with_a_name_that_the_shell_and_hydra_read(
     assert override.get_key_element() == "run_name" and "${strategy:" in override.get_value_element_as_str()
 
 
+def test_an_option_that_one_strategy_lacks_names_its_job_and_the_way_out(
+    sweep: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        sweep("sampler=temporal,random", "seed=0", "sampler.temporal.window_hours=4")
+    said = capsys.readouterr().err
+    assert "sampler has no key temporal. temporal is the axis of sampler=temporal" in said
+    assert "This is said of the job sampler=random. An option is given to every job" in said
+    assert "start two sweeps, with and without it" in said and not (tmp_path / "sweep").exists()
+    both = sweep("sampler=temporal,[temporal,condition]", "sampler.temporal.window_hours=4")
+    assert set(times(both)) == {"temporal-s0", "condition-temporal-s0"}, "an option that all have"
+    for config in both.glob("*/config.yaml"):
+        assert yaml.safe_load(config.read_text())["sampler"]["temporal"]["window_hours"] == 4
+
+
 def test_lists_can_be_values_of_a_sweep(sweep: Callable[..., Path]) -> None:
     directory = sweep("sampler=random", "data.tau_hours=[0.5,1.0],[0.5,2.0]")
     files = directory.glob("*/config.yaml")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 
 from cellcohort.cells import CellTable
 from cellcohort.datasets.features.windows import TrackWindows
@@ -207,8 +208,16 @@ def test_named_groups_are_held_out() -> None:
     assert split(labelled(frame), "day", held_out=[1])[1].cells.column("track").present() == ["w", "x"]
     _, validation = split(labelled(frame), ["day", "well"], held_out=[["1", "b"], ["3", "b"]])
     assert validation.cells.column("track").present() == ["x", "z"]
-    with pytest.raises(ValueError, match=r"held_out=\[4\]: no such day; the table has '1', '2', '3'"):
+    of_config = OmegaConf.create([["1", "b"], ["3", "b"]])
+    assert split(labelled(frame), ["day", "well"], held_out=of_config)[1].cells.column("track").present() == ["x", "z"]
+    dose = frame.assign(dose=[0.5, 0.5, 1.0, 1.0])
+    assert split(labelled(dose), ["dose"], held_out=0.5)[1].cells.column("track").present() == ["w", "x"]
+    with pytest.raises(ValueError, match=r"held_out=\[4\]: no such day; the table has '1', '2', '3'\.$"):
         split(labelled(frame), "day", held_out=[4])
+    with pytest.raises(ValueError, match=r"Write each group as a list, in a list: split\.held_out=\[\[a,b\]\]"):
+        split(labelled(frame), ["day", "well"], held_out=["1", "b"])
+    with pytest.raises(ValueError, match="3 is no name of a column"):
+        split(labelled(frame), 3)  # type: ignore[arg-type]
 
 
 @pytest.mark.filterwarnings("ignore:.* conditions have no cell for validation")

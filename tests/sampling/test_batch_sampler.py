@@ -99,8 +99,11 @@ def test_two_axes_of_one_kind() -> None:
         BatchSampler(CELLS, {"x": ExperimentAware(), "y": ExperimentAware(column="condition")}, 10)
     with pytest.raises(ValueError, match="both a WindowAxis"):
         BatchSampler(CELLS, {"x": TemporallyEnriched(), "y": TemporallyEnriched(1.0)}, 10)
-    with pytest.raises(ValueError, match="share out one column"):
+    with pytest.raises(ValueError, match="two axes rule one column"):
         BatchSampler(CELLS, {"x": ConditionBalanced(), "y": ConditionBalanced()}, 10)
+    alike = CellTable.from_frame(FRAME, condition="experiment")  # two roles of one column
+    with pytest.raises(ValueError, match=r"two axes rule one column, 'experiment': .*ExperimentAware.*ConditionBal"):
+        BatchSampler(alike, {"x": ExperimentAware(), "y": ConditionBalanced()}, 10)
 
 
 def test_no_hours() -> None:

@@ -7,7 +7,14 @@ require("evaluate")
 from cellcohort.comparison.runs import FinishedRun, LeftOut, continued, counted, read_runs
 from cellcohort.comparison.statistics import Estimate, estimate, holm
 from cellcohort.comparison.table import Arm, arms_of, compare
-from cellcohort.comparison.text import behind_baselines, coverage_of_intervals, markdown, remarks, terminal
+from cellcohort.comparison.text import (
+    behind_baselines,
+    coverage_of_intervals,
+    markdown,
+    remarks,
+    scored_otherwise,
+    terminal,
+)
 
 __all__ = [
     "Arm",
@@ -25,5 +32,6 @@ __all__ = [
     "markdown",
     "read_runs",
     "remarks",
+    "scored_otherwise",
     "terminal",
 ]

@@ -12,6 +12,7 @@ import pandas as pd
 from cellcohort.cells import names_of
 from cellcohort.comparison.runs import FinishedRun, LeftOut
 from cellcohort.comparison.statistics import FEWEST
+from cellcohort.comparison.table import Arm, reference_of
 from cellcohort.evaluation.scores_file import P_VALUES
 from cellcohort.messages import joined, listed, several, text_table
 
@@ -169,6 +170,52 @@ def behind_baselines(table: pd.DataFrame) -> list[str]:
                 f"{listed(models.index[behind])}."
             )
     return said
+
+
+def scored_otherwise(arms: Sequence[Arm], reference: str, scores: Sequence[str]) -> list[str]:
+    """Name each strategy of which some score is over other cells or labels than that of the reference.
+
+    Parameters
+    ----------
+    arms : sequence of Arm
+    reference : str
+        Strategy or name of the arm that others are compared with.
+    scores : sequence of str
+        Those that are compared.
+
+    Returns
+    -------
+    list of str
+    """
+    said = []
+    for arm in arms:
+        beside = reference_of(arm, arms, reference)
+        pairs = [] if beside is None else [(arm.runs[at], beside.runs[at]) for at in arm.runs if at in beside.runs]
+        found: dict[str, str] = {}
+        for own, other in pairs:
+            here, there = _scored(own), _scored(other)
+            for name in scores:
+                if name in here and name in there and here[name] != there[name]:
+                    found.setdefault(
+                        name, f"{own.directory.name} on {here[name]}, {other.directory.name} on {there[name]}"
+                    )
+        for name in [*found][:1]:
+            others = f" So too {listed([*found][1:], 5)}." if len(found) > 1 else ""
+            said.append(
+                f"{arm.name} is not scored on the same cells or labels as {reference}, so that a difference may be one "
+                f"of these: {name} of {found[name]}.{others}"
+            )
+    return said
+
+
+def _scored(run: FinishedRun) -> dict[str, str]:
+    """Return how many cells each score of a run is of, and what was left out, of those that have a value."""
+    own = run.scores[(run.scores["representation"] == "model") & run.scores["value"].notna()]
+    left_out = own["note"].fillna("").str.extract(r"(?:^|; )(left out: .*)", expand=False)
+    return {
+        str(name): several(int(n), "cell") + ("" if pd.isna(lost) else f" ({lost})")
+        for name, n, lost in zip(own["score"], own["n"], left_out, strict=True)
+    }
 
 
 def coverage_of_intervals(runs: Sequence[FinishedRun]) -> str:

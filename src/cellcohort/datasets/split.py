@@ -29,7 +29,7 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     dataset: Tracks,
     by: Name = "track",
     fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2,
-    held_out: str | int | Sequence[Any] | None = None,
+    held_out: str | float | Sequence[Any] | None = None,
     seed: NonNegativeInt = 0,
     fold: int | None = None,
     folds: int | None = None,
@@ -87,6 +87,8 @@ def split[Tracks: (TrackWindows, LabelledCells)](
         out are less than half of `fraction`; or none of them has a partner. Other than by experiment, the cells held
         out are one and a half times `fraction` or more, or conditions have none.
     """
+    columns = names_of([by])
+    by = columns[0] if len(columns) == 1 else by
     if not 0 < fraction < 1:
         raise ValueError(f"fraction={fraction} must be above 0 and below 1.")
     whole_number("seed", seed, 0)
@@ -104,7 +106,7 @@ def _divided(
     dataset: TrackWindows | LabelledCells,
     by: Name,
     fraction: float,
-    held_out: str | int | Sequence[Any] | None,
+    held_out: str | float | Sequence[Any] | None,
     seed: int,
     folds: tuple[int | None, int | None],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -215,14 +217,15 @@ def _conditions(cells: CellTable) -> np.ndarray:
     return _strata(cells, ["condition"]) if cells.has("condition") else _strata(cells)
 
 
-def _named(cells: CellTable, by: Name, held_out: str | int | Sequence[Any]) -> np.ndarray:
+def _named(cells: CellTable, by: Name, held_out: str | float | Sequence[Any]) -> np.ndarray:
     column = cells.column(by)
-    labels = [held_out] if isinstance(held_out, str | int) else list(held_out)
-    wanted = [tuple(label) if isinstance(label, list) else label for label in labels]
+    labels = [held_out] if isinstance(held_out, str | float | int) else list(held_out)
+    wanted = [tuple(label) if isinstance(label, Sequence) and not isinstance(label, str) else label for label in labels]
     found, unknown = by_label(dict.fromkeys(wanted, True), column.present())
     if unknown:
+        spelled = "" if len(names_of([by])) == 1 else " Write each group as a list, in a list: split.held_out=[[a,b]]."
         raise ValueError(
-            f"held_out={unknown}: no such {column.name}; the table has {listed(column.present(), show=repr)}."
+            f"held_out={unknown}: no such {column.name}; the table has {listed(column.present(), show=repr)}.{spelled}"
         )
     return np.isin(column.codes, [code for code, label in enumerate(column.labels) if label in found])
 
@@ -235,7 +238,7 @@ def _by_experiment(cells: CellTable, fraction: float, seed: int) -> np.ndarray:
     return np.isin(column.codes, [column.labels.index(label) for label in chosen])
 
 
-def _check_folds(by: Name, held_out: str | int | Sequence[Any] | None, fold: int | None, folds: int | None) -> None:
+def _check_folds(by: Name, held_out: str | float | Sequence[Any] | None, fold: int | None, folds: int | None) -> None:
     if fold is None:
         if folds is not None:
             raise ValueError(f"folds={folds} needs fold, which of them to hold out: 0 to {folds - 1}.")

@@ -14,17 +14,20 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
 
 from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import (
     CompactHydraException,
     ConfigCompositionException,
+    HydraException,
     InstantiationException,
     MissingConfigException,
     OverrideParseException,
@@ -74,6 +77,8 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
             f"a sweep starts its jobs itself, but torchrun started {launch.world_size} processes. "
             f"Let the sweep start each job by torchrun: {shlex.join(['python', *own])}"
         )
+    if sweeps:
+        sys.argv[1:] = _of_each_job(sys.argv[1:])
     with _errors_raised() as full, _options_not_repeated(), _plain_warnings(), _rare_collections(), signals.stoppable():
         try:
             main()
@@ -116,6 +121,23 @@ def _put_flags_first() -> None:
     """Let overrides stand on both sides of a flag: Hydra's parser would take only ``a=1`` of ``a=1 -m b=1,2``."""
     overrides = get_args_parser().parse_intermixed_args().overrides
     sys.argv[1:] = [*(word for word in sys.argv[1:] if word not in overrides), *overrides]
+
+
+def _of_each_job(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a sweep, in which options of a group that is swept are applied to each job alone.
+
+    Hydra first composes a config without what is swept, where the default choice of a group may lack such an option.
+    A value that is one of one choices is swept too.
+    """
+    parser = OverridesParser.create()
+    parsed: dict[str, Override] = {}
+    for argument in arguments:
+        with suppress(HydraException):  # a flag, or what Hydra will refuse
+            parsed[argument] = parser.parse_override(argument)
+    groups = tuple(f"{one.key_or_group}." for one in parsed.values() if one.is_sweep_override())
+    own = [name for name, one in parsed.items() if not one.is_sweep_override() and one.type is OverrideType.CHANGE]
+    own = [name for name in own if name.startswith(groups) and not name.endswith("=")]
+    return [re.sub("=(.*)", r"=choice(\1)", name, count=1) if name in own else name for name in arguments]
 
 
 def _nobody_reads() -> bool:

@@ -115,13 +115,17 @@ class ResumableSweeper(Sweeper):
         """Name the jobs; this composes their configs, so that a wrong option is told before anything runs."""
         loader = self.hydra_context.config_loader
         told = [dict(override.split("=", 1) for override in choice) for choice in choices]
-        varying = [key for key in told[0] if len({each[key] for each in told}) > 1 and key not in NAMED_ANYWAY]
+        differ = [key for key in told[0] if len({each[key] for each in told}) > 1]
+        varying = [key for key in differ if key not in NAMED_ANYWAY]
         jobs: list[Job] = []
         for choice, values in zip(choices, told, strict=True):
             try:
                 config = loader.load_sweep_config(self.config, list(choice))
             except Exception as error:
-                raise ConfigCompositionException(str(error)) from error.__cause__ or error
+                wrong = ConfigCompositionException(str(error))
+                if differ:
+                    wrong.add_note(_of_job({key: values[key] for key in differ}))
+                raise wrong from error.__cause__ or error
             parts = [config.run_name, *(f"{key.split('.')[-1]}{_safe(values[key])}" for key in varying)]
             name = _short("-".join(parts), LONGEST_NAME)
             with open_dict(config):
@@ -157,6 +161,17 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
                 f"{override.input_line} is an interval; give the values to sweep over: {key}=<value>,<value>."
             )
     return [list(each) for each in itertools.product(*choices.values())]
+
+
+def _of_job(values: Mapping[str, str]) -> str:
+    """Return which job of a sweep a wrong option was told of, and what to do where only some strategies have it."""
+    said = f"This is said of the job {shlex.join(f'{key}={value}' for key, value in values.items())}."
+    if not {"sampler", "batch_sampler"} & set(values):
+        return said
+    return (
+        f"{said} An option is given to every job of a sweep; for one that only some strategies have, start two sweeps, "
+        "with and without it, and compare both: scripts/compare.py <sweep> <sweep>."
+    )
 
 
 def _refuse_several_tasks(config: DictConfig) -> None:

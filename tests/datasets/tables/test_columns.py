@@ -227,6 +227,20 @@ def test_an_empty_list_of_columns_is_refused(tmp_path: Path, role: str) -> None:
         load_cells(saved(tmp_path, table()), COLUMNS | {role: []}, 30)
 
 
+@pytest.mark.parametrize(
+    ("role", "columns", "load"),
+    [
+        ("time", {"condition": "t"}, load_cells),
+        ("time", {"experiment": ["day", "t"]}, load_cells),
+        ("hours", {"condition": "real", "hours": "real", "track": None}, lambda *options: Table(*options).cells()),
+    ],
+)
+def test_a_column_is_not_both_labels_and_times(tmp_path: Path, role: str, columns: Any, load: Any) -> None:
+    mapped = (COLUMNS if role == "time" else {"experiment": "day"}) | columns
+    with pytest.raises(ValueError, match=rf"and data\.columns\.{role} both name '(t|real)', which cannot be labels"):
+        load(saved(tmp_path, table()), mapped)
+
+
 def test_what_is_no_time_is_quoted(tmp_path: Path) -> None:
     stamps = [f"2024-05-31 1{t % 8}:00" for t in range(32)]
     columns = COLUMNS | {"hours": "when"}

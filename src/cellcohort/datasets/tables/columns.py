@@ -131,11 +131,29 @@ class Roles:
             {str(n) for n in wanted.values() if list(table.columns).count(n) > 1 or features.count(n) > 1}
         ):
             raise ValueError(f"{', '.join(twice)}: there twice; keep one.")
+        refuse_times_as_labels(self.named if self.threshold is None else {**self.named, "condition": None})
         if mapped := [name for name in features if name in self.columns()]:
             raise ValueError(
                 f"{', '.join(mapped)}: mapped in data.columns, so the model must not see it; take it out of "
                 "the features."
             )
+
+
+def refuse_times_as_labels(named: Mapping[str, Name | None]) -> None:
+    """Raise ValueError where one column is named as an experiment or a condition, which are texts, and as a time.
+
+    Parameters
+    ----------
+    named : mapping of str to str, list of str or None
+        Column by role.
+    """
+    for label in ("experiment", "condition"):
+        for time in ("time", "hours"):
+            if both := set(names_of([named.get(label)])) & set(names_of([named.get(time)])):
+                raise ValueError(
+                    f"data.columns.{label} and data.columns.{time} both name {both.pop()!r}, which cannot be labels "
+                    "and numbers. Write a copy of the column under another name."
+                )
 
 
 def cells_of(

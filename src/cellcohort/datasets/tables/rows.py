@@ -10,7 +10,7 @@ import pandas as pd
 
 from cellcohort.cells import CellTable, names_of
 from cellcohort.datasets.split import ROW
-from cellcohort.datasets.tables.columns import from_file, set_aside
+from cellcohort.datasets.tables.columns import from_file, refuse_times_as_labels, set_aside
 from cellcohort.datasets.tables.ids_and_labels import as_text, ids_of, told_apart
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.missing_values import Missing, refuse_missing
@@ -42,6 +42,7 @@ def cells_of_rows(
     """
     file = frame.attrs.get("path")
     named = {role: roles.get(role) for role in ("experiment", "condition", "hours", "track")}
+    refuse_times_as_labels(named)
     labels = [name for name in names_of((named["experiment"], named["condition"])) if name in frame]
     well = names_of([roles.get("well")])
     frame = frame.assign(**{name: as_text(frame[name]) for name in labels})

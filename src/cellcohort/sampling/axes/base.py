@@ -187,9 +187,14 @@ def by_kind(
         if len(kinds[kind]) > 1:
             both = " and ".join(map(repr, kinds[kind]))
             raise ValueError(f"{both} are both a {kind.__name__}, and a batch has room for one; {remedy}.")
-    columns = [axis.key for axis in kinds[ShareAxis]]
+    ruling = [*kinds[GroupAxis], *kinds[ShareAxis]]
+    columns = [cells.column(axis.column).name for axis in ruling]
     if len(set(columns)) < len(columns):
-        raise ValueError(f"two axes share out one column, {columns}; drop one of them.")
+        twice = next(name for name in columns if columns.count(name) > 1)
+        raise ValueError(
+            f"two axes rule one column, {twice!r}: {', '.join(map(repr, ruling))}. Drop one of them, or name another "
+            "column (column)."
+        )
     group, window, cap = (next(iter(kinds[kind]), None) for kind in (GroupAxis, WindowAxis, CapAxis))
     return group, kinds[ShareAxis], window, cap
 
