@@ -252,6 +252,25 @@ def test_the_preview_refuses_the_features_that_training_refuses(tmp_path: Path, 
     assert not hasattr(training.value, "__notes__")
 
 
+def test_a_role_that_a_table_lacks_can_be_null(tmp_path: Path) -> None:
+    path = tmp_path / "napari.csv"
+    table().drop(columns=["experiment", "condition"]).to_csv(path)  # with an index without a name
+    with pytest.raises(
+        ValueError, match=r"the table has time, .* or say data\.columns\.experiment=null where there is no"
+    ):
+        load_cells(path, interval_minutes=30)
+
+
+def test_features_that_repeat_a_label_are_told(tmp_path: Path) -> None:
+    frame = table().assign(area=lambda rows: rows["condition"].str.len() * (rows["condition"] != "GEM"))
+    for role, features in (("condition", ["dye", "area"]), ("experiment", ["plate"])):
+        frame["plate"] = (frame["experiment"] == "a") * 0.5
+        with pytest.warns(UserWarning, match=rf"'{features[-1]}' has one value in each {role}: the model is told"):
+            load_tracks(saved(tmp_path, frame=frame), {"features": features}, 30)
+    same = frame.assign(dye=1.0, area=frame["area"].where(frame["time"] > 0, 7.0))
+    load_tracks(saved(tmp_path, frame=same), {"features": ["dye", "area"]}, 30)
+
+
 def test_missing_labels_rows_that_are_there_twice_and_missing_features_are_told_at_once(tmp_path: Path) -> None:
     frame = table().reset_index(drop=True)
     frame = pd.concat([frame, frame.iloc[[5]]], ignore_index=True)

@@ -15,7 +15,7 @@ import pandas as pd
 from cellcohort.augment import made
 from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import CellTable, names_of
-from cellcohort.data.tracks import feature_values
+from cellcohort.data.tracks import feature_values, tell_labels_among_features
 from cellcohort.datasets.copies import with_copies
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells
@@ -162,6 +162,7 @@ class Profiles:
         values = faults.of(feature_values, table, names, (), table.attrs.get("words", {}))
         if cells is None or values is None:
             raise faults.error()
+        tell_labels_among_features(cells, values, names)
         cells = with_copies(cells, values)
         if self.scale_by is not None:
             _scale(values, cells, **_controls(self.scale_by))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -225,6 +226,7 @@ class Tracks(Windows):
             if read is not None and note:
                 error.add_note(note)
             raise error
+        tell_labels_among_features(read[0], values, roles.features)
         return with_copies(read[0], values, "track"), values
 
     def _features(self, roles: Roles, table: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
@@ -343,3 +345,33 @@ def feature_values(
             f"the column out of data.columns.features.{in_other_columns(table, features)}"
         )
     return values
+
+
+def tell_labels_among_features(cells: CellTable, values: np.ndarray, names: Sequence[str]) -> None:
+    """Warn of features that have one value in each condition, or in each experiment, and not the same in all.
+
+    Parameters
+    ----------
+    cells : CellTable
+    values : numpy.ndarray of float, shape (n_cells, n_features)
+    names : sequence of str
+        Of the features.
+    """
+    for role in ("condition", "experiment"):
+        column = cells.column(role) if cells.has(role) else None
+        if column is None or (counts := column.counts())[counts > 0].min() < 2:
+            continue
+        of = np.empty(len(counts), np.int64)
+        of[column.codes] = np.arange(len(cells))  # a cell of each label
+        one_each = [
+            name
+            for name, own in zip(names, values.T, strict=True)
+            if (own == own[of[column.codes]]).all() and np.ptp(own[of[counts > 0]]) > 0
+        ]
+        if one_each:
+            warnings.warn(
+                f"{listed(one_each, 5, show=repr)} {'has' if len(one_each) == 1 else 'have'} one value in each "
+                f"{role}: the model is told the {role}, and so are the scores. Take such columns out of "
+                "data.columns.features.",
+                stacklevel=4,
+            )

@@ -113,7 +113,7 @@ class Roles:
     def check(self, table: pd.DataFrame) -> None:
         """Raise ValueError where the table lacks a column, or a name is there twice."""
         features = self.features
-        there = listed(table.columns)
+        there = listed(name for name in table.columns if name != "")  # that of an index has no name
         if "track" not in self.named:
             raise ValueError(f"data.columns.track is null; name the column that holds it: the table has {there}.")
         if not {"time", "hours"} & set(self.named):
@@ -124,8 +124,12 @@ class Roles:
         wanted |= {f"feature {f!r}": f for f in features}
         if lacking := {what: name for what, name in wanted.items() if name not in table.columns}:
             hint = meant(lacking.values(), list(map(str, table.columns)))
+            absent = [
+                role for role in ("experiment", "condition", "lineage") if {*self.columns(role)} & {*lacking.values()}
+            ]
+            none = f", or say data.columns.{absent[0]}=null where there is none" if absent else ""
             raise ValueError(
-                f"{', '.join(lacking)}: no such column; the table has {there}. {hint}Name those that hold it."
+                f"{', '.join(lacking)}: no such column; the table has {there}. {hint}Name those that hold it{none}."
             )
         if twice := sorted(
             {str(n) for n in wanted.values() if list(table.columns).count(n) > 1 or features.count(n) > 1}
