@@ -537,6 +537,17 @@ def test_a_run_and_its_continuation_are_one_training(tmp_path: Path, finished: b
     assert "whose run directory is not there" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("metrics.csv", ""), ("embeddings.parquet", ""), ("embeddings.parquet", "PAR1")]
+)
+def test_a_damaged_file_of_pictures_is_named(tmp_path: Path, call: Call, name: str, text: str) -> None:
+    make_sweep(tmp_path, EFFECTS, seeds=1)
+    path = tmp_path / "temporal-s0" / name
+    path.write_text(text)
+    with pytest.raises(SystemExit, match=rf"{path} is damaged: .*remove it: the report then lacks its pictures"):
+        call(tmp_path)
+
+
 @pytest.mark.parametrize("cut", [3, 40, "line", "lines"])
 def test_scores_that_were_cut_are_named_as_damaged(tmp_path: Path, cut: int | str) -> None:
     make_sweep(tmp_path, EFFECTS, seeds=3)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import pandas as pd
 
-from cellcohort.comparison.runs import FinishedRun
+from cellcohort.comparison.runs import FinishedRun, damage_told
 
 MOST_CELLS = 1500
 LABELS = ("experiment", "condition", "hours")
@@ -19,8 +19,9 @@ def some_cells(run: FinishedRun) -> pd.DataFrame | None:
     path = run.directory / "embeddings.parquet"
     if not path.is_file():
         return None
-    cells = pd.read_parquet(path)
-    held_out = cells[cells["part"] == "validation"]
+    with damage_told(path):
+        cells = pd.read_parquet(path)
+        held_out = cells[cells["part"] == "validation"]
     if len(held_out) < 3:
         return None
     return held_out.iloc[np.linspace(0, len(held_out) - 1, min(MOST_CELLS, len(held_out))).astype(int)]

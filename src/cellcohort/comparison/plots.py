@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from cellcohort.comparison.runs import FinishedRun
+from cellcohort.comparison.runs import FinishedRun, damage_told
 from cellcohort.comparison.statistics import estimate
 from cellcohort.comparison.table import BETTER, OPEN, WORSE, Arm, rows_of
 from cellcohort.evaluation.scores_file import score_range
@@ -292,7 +292,8 @@ def _looks() -> Iterator[tuple[str, str, str]]:
 
 def _metrics(run: FinishedRun) -> pd.DataFrame:
     path = run.directory / "metrics.csv"
-    return pd.read_csv(path) if path.is_file() else pd.DataFrame()
+    with damage_told(path):
+        return pd.read_csv(path) if path.is_file() else pd.DataFrame()
 
 
 def _over_seeds(arm: Arm, name: str) -> pd.Series:

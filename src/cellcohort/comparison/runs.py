@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,23 @@ def read_runs(places: Iterable[str | os.PathLike[str]]) -> tuple[list[FinishedRu
             except (OSError, ValueError) as error:
                 left_out.append(LeftOut(directory, str(error)))
     return _without_continued(runs, left_out)
+
+
+@contextmanager
+def damage_told(path: Path) -> Iterator[None]:
+    """Name a file that only pictures are drawn of, where it cannot be read.
+
+    Raises
+    ------
+    ValueError
+        The file, and that the comparison can do without it.
+    """
+    try:
+        yield
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f"{path} is damaged: {error}. Restore it from a copy, or remove it: the report then lacks its pictures."
+        ) from error
 
 
 def read_run(directory: Path) -> FinishedRun:
