@@ -65,7 +65,7 @@ def main() -> None:
     with whole(place / "scores.csv") as file:
         table.to_csv(file, index=False)
     before = f"The scores that count were named before training: {', '.join(named)}. --scores all shows every score."
-    said = [*scored_otherwise(arms, options.reference, table["score"].unique())]
+    said = [*scored_otherwise(arms, options.reference, [*table["score"].unique()])]
     said += [*remarks(table, options.reference, left_out), coverage_of_intervals(runs), *continued(runs)]
     said = [remark for remark in said if remark]
     said = [before, *said] if named else said

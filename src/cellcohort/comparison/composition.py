@@ -62,8 +62,8 @@ def _quantities(batches: pd.DataFrame, union: pd.DataFrame) -> list[tuple[str, f
             last = union["epoch"] == union.groupby("run")["epoch"].transform("max")
             values = union[last].groupby("run")[name].max()
         alone = name == "experiment/present" and "leak/asked" in batches and not batches["leak/asked"].any()
-        asked = float((of_each > 0).sum(axis=1).mean()) if alone else np.nan
-        rows.append((title, asked, *_range(values)))
+        experiments = float((of_each > 0).sum(axis=1).mean()) if alone else np.nan
+        rows.append((title, experiments, *_range(values)))
     return rows
 
 
