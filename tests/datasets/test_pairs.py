@@ -30,7 +30,7 @@ from cellcohort.sources.timelapse import Patches as CollectionPatches
 from plates import two_plates
 from stores import QUIET, prepared
 
-pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:1 of 3 conditions have no cell for validation")]
+pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:1 of 3 conditions has no cell for validation")]
 ACROSS = PairRule(same=["condition"], different=["experiment"], hours_at_most=3.0)
 WITHIN = PairRule(same="experiment", different=["condition", "track"], hours_at_least=0.5)
 RULES = [PairRule(same="condition"), PairRule(same=["condition"], different="experiment"), ACROSS, WITHIN]

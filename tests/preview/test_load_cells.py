@@ -294,7 +294,7 @@ def test_missing_labels_rows_that_are_there_twice_and_missing_features_are_told_
     assert "same track and time" not in str(error.value), "tracks of two experiments are one only where it is missing"
 
 
-@pytest.mark.filterwarnings("ignore:.*have no cell for validation:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*ha(s|ve) no cell for validation:UserWarning")
 @pytest.mark.parametrize(
     ("option", "message"),
     [
