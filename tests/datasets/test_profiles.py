@@ -91,6 +91,7 @@ def test_scaling_by_controls_is_that_of_pandas(saved: Path, each: str) -> None:
         np.testing.assert_allclose(values[rows.index], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:'Cells_Area' has one value in each condition")
 def test_a_feature_that_does_not_vary_among_controls_is_centred(tmp_path: Path) -> None:
     frame = profiles().reset_index(drop=True)
     frame["Cells_Area"] = np.where(frame["Metadata_Compound"] == "a", 9.0, 7.0)
