@@ -75,6 +75,7 @@ def test_the_sampler_needs_no_extra(project: dict) -> None:
 
 def test_a_comparison_waits_for_no_library_that_trains_or_scores() -> None:
     """They take most of a minute to import where a computer is slow, and nothing is printed meanwhile."""
+    require("evaluate")
     heavy = {"torch", "lightning", "jax", "sklearn", "copairs", "scib_metrics"}
     code = f"""
 import runpy, sys

@@ -20,6 +20,7 @@ from annotated_types import Gt, Lt
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
+from cellcohort.extras import require
 from cellcohort.runtime.distributed import check_choices
 from cellcohort.runtime.kinds import in_words
 from cellcohort.runtime.options import check_kinds
@@ -186,6 +187,7 @@ def targets(node: Any) -> Iterator[str]:
 
 
 def test_the_source_tells_what_inspection_of_the_imported_object_does() -> None:
+    require("evaluate")
     every = {"cellcohort.loading.chunks.make_chunked_loader"}
     for file in CONF.rglob("*.yaml"):
         every |= set(targets(OmegaConf.to_container(OmegaConf.load(file))))
