@@ -248,7 +248,50 @@ def test_repeats_and_mates_and_what_is_drawn_too_often_are_said() -> None:
     assert "ranks hold some of the same cells" in said or "Ranks see experiment" in said
     with pytest.warns(ShortfallWarning):
         capped = sampler(tiny, {"e": ExperimentAware(weights="uniform"), "t": TrackCapped()}, 30)
-    assert "Each track has few cells that fit, so the cap is exceeded" in problems(survey(capped))
+    assert "1 of 2 experiments (b) has " in (said := problems(survey(capped))) and "so the cap is exceeded" in said
+
+
+def cells_in_tracks(n_tracks: int, of_each: int = 10) -> CellTable:
+    """Return the cells of three experiments, each of so many tracks of so many cells."""
+    track = np.repeat(np.arange(3 * n_tracks), of_each)
+    frame = pd.DataFrame({"experiment": [f"e{one}" for one in track // n_tracks], "condition": "c", "track": track})
+    return CellTable.from_frame(frame, hours=None, track="track")
+
+
+@pytest.mark.parametrize("leaky", [0.0, 0.2])
+def test_a_cap_is_not_advised_where_an_experiment_has_fewer_tracks_than_a_batch_has_places(leaky: float) -> None:
+    cells, axes = cells_in_tracks(65), {"e": ExperimentAware(leaky)}
+    room = 65 if leaky == 0 else 81
+    said = problems(survey(sampler(cells, axes, 128)))
+    assert "Add the axis track_capped" not in said
+    assert "3 of 3 experiments (e0, e1, e2) have 65 tracks, too few for the " in said
+    assert f"use a batch_sampler.batch_size of at most {room}." in said
+    capped = {**axes, "t": TrackCapped()}
+    said = problems(survey(sampler(cells, capped, 128)))
+    assert "65 tracks, too few" in said and "so the cap is exceeded" in said
+    assert "share their track" not in problems(survey(sampler(cells, capped, room))), "the advice holds"
+
+
+def test_the_tracks_of_the_whole_table_count_where_batches_have_no_primary_experiment() -> None:
+    cells = cells_in_tracks(10)
+    assert "The table has 30 tracks, too few for the 50 cells" in (said := problems(survey(sampler(cells, {}, 50))))
+    assert "batch_size of at most 30." in said
+    assert "Add the axis track_capped" in problems(survey(sampler(cells, {}, 25)))
+    shared = problems(survey(sampler(cells, {}, 50, scope="global")))
+    assert "too few for the 100 cells" in shared and "batch_size of at most 15." in shared
+
+
+def test_a_cap_that_is_kept_is_not_said_to_be_exceeded() -> None:
+    said = problems(survey(sampler(cells_in_tracks(20), {"t": TrackCapped(max_cells=3)}, 50)))
+    assert "exceeded" not in said and "The cap allows 3 cells of each track: lower sampler.track_capped" in said
+
+
+def test_a_cap_that_labels_do_not_allow_is_said_to_be_exceeded_for_them() -> None:
+    track = np.r_[np.arange(400), np.repeat(np.arange(400, 404), 100)]
+    frame = pd.DataFrame({"experiment": "a", "condition": np.where(track < 400, "x", "y"), "track": track})
+    cells = CellTable.from_frame(frame, hours=None, track="track")
+    said = problems(survey(sampler(cells, {"c": ConditionBalanced(), "t": TrackCapped()}, 30)))
+    assert "Too few tracks have cells of the labels and times that are asked, so the cap is exceeded" in said
 
 
 def test_a_rare_condition_that_no_axis_looks_at_is_said() -> None:

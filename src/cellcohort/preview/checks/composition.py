@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cellcohort.messages import listed, several
+from cellcohort.cells import Name, names_of
+from cellcohort.composition.metrics import label_texts
+from cellcohort.messages import listed, plural_of, several
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.checks.balance import with_chunk_windows
 from cellcohort.preview.checks.design import nested
@@ -144,26 +146,75 @@ def same_tracks(survey: Survey) -> Iterator[Finding]:
     """Find batches with many cells of one track."""
     if survey.same_track_share is None or survey.same_track_share.mean() <= SAME_TRACK:
         return
-    sampler = survey.sampler
-    capped = [axis for axis in sampler.axes.values() if isinstance(axis, CapAxis)]
     by_row = with_chunk_windows(
         survey, lambda of: 0.0 if of.same_track_share is None else float(of.same_track_share.mean())
     )
-    if capped:
-        window = ", widen sampler.temporal.window_hours" if has_axis(sampler, WindowAxis) else ""
-        change = (
-            f"Each {title_of(capped[0])} has few cells that fit, so the cap is exceeded: use a smaller "
-            f"batch_sampler.batch_size{window}, or ask for less of what is rare."
-        )
-    else:
-        rows = ", or reading=rows" if by_row is not None else ""
-        change = f"Add the axis track_capped to the sampler, or use a smaller batch_sampler.batch_size{rows}."
+    change = _keep_tracks_apart(survey, ", or reading=rows" if by_row is not None else "")
     pairs = survey.numbers["same_track_pairs"].mean()
     compared = "" if by_row is None else f"; row by row it would be {percent(by_row)}"
     yield Finding(
         f"{percent(survey.same_track_share.mean())} of a batch's cells share their track with another cell of it "
         f"({pairs:.1f} pairs a batch{compared}): they are near-copies, which the loss treats as negatives.",
         change,
+    )
+
+
+def _keep_tracks_apart(survey: Survey, rows: str) -> str:
+    """Return what keeps cells of one track out of a batch: the axis only where the tracks are enough for it."""
+    sampler = survey.sampler
+    cap = next((axis for axis in sampler.axes.values() if isinstance(axis, CapAxis)), None)
+    if isinstance(sampler, Baseline):
+        return "Use batch_sampler=default with the axis track_capped, or a smaller batch_sampler.batch_size."
+    if too_few := _too_few_tracks(survey, cap):
+        return too_few
+    smaller = f"a smaller batch_sampler.batch_size{rows}"
+    if cap is None:
+        return f"Add the axis track_capped to the sampler, or use {smaller}."
+    held = np.sort(sampler.cells.column(cap.column).codes[survey.first_batches], axis=1)
+    if not (held[:, cap.most :] == held[:, : -cap.most]).any():
+        return f"The cap allows {cap.most} cells of each {title_of(cap)}: lower sampler.track_capped.max_cells."
+    window = ", widen sampler.temporal.window_hours" if has_axis(sampler, WindowAxis) else ""
+    return (
+        f"Too few {plural_of(title_of(cap))} have cells of the labels and times that are asked, so the cap is "
+        f"exceeded: use {smaller}{window}, or ask for less of what is rare."
+    )
+
+
+def _too_few_tracks(survey: Survey, cap: CapAxis | None) -> str:
+    """Return which tables or primary groups have too few tracks for a batch, and a batch size for them; or nothing."""
+    sampler, most = survey.sampler, 1 if cap is None else cap.most
+    column: Name = "track" if cap is None else cap.column
+    track = sampler.cells.column(column)
+    title, n_labels = "track" if cap is None else title_of(cap), len(track.labels)
+    group = next((axis for axis in sampler.axes.values() if isinstance(axis, GroupAxis)), None)
+    if group is None:
+        counts, share, who = np.array([len(track.present())]), 1.0, "The table has"
+        few = counts * most < survey.batch_cells
+    else:
+        of = sampler.cells.column(group.column)
+        pairs = np.unique(of.codes.astype(np.int64) * n_labels + track.codes)
+        counts = np.bincount(pairs // n_labels, minlength=len(of.labels))
+        share, primary = (1 - group.leaky) / group.n_primary, (counts > 0) & (group.weights(of) > 0)
+        few = primary & (counts * most < np.floor(survey.batch_cells * share))
+        names = listed(label_texts([of.labels[code] for code in np.flatnonzero(few)]), 3)
+        who = f"{few.sum():,} of {several(int(primary.sum()), title_of(group))} ({names}) "
+        who += "has" if few.sum() == 1 else "have"
+    if not few.any():
+        return ""
+    least, greatest = int(counts[few].min()), int(counts[few].max())
+    n = several(least, title) if least == greatest else f"{least:,} to {several(greatest, title)}"
+    places = several(int(survey.batch_cells * share), "cell")
+    room = int(least * most / share + 1e-9) * sampler.batch_size // survey.batch_cells
+    of_each = f" at {most} of each" if most > 1 else ""
+    effect = "the cap is exceeded" if cap else "the axis track_capped cannot keep cells of one track apart"
+    others = ""
+    if group and few.sum() < primary.sum():
+        others += ", or give these weight 0 (sampler.experiment_aware.weights)"
+    if survey.source is not None and "exclude" in survey.source.objective:
+        others += f", or spare them as negatives (objective.exclude=[{','.join(names_of([column]))}])"
+    return (
+        f"{who} {n}{of_each}, too few for the {places} that a batch takes there, so {effect}: use a "
+        f"batch_sampler.batch_size of at most {max(room, 1)}{others}."
     )
 
 
