@@ -9,6 +9,7 @@ written to ``dashboard.json`` in the directory.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -45,12 +46,12 @@ def main() -> None:
     path = options.directory / "dashboard.json"
     path.write_text(specification(made), encoding="utf-8")
     missing = failed or "no --entity was given" if has_key() else "there is no key"
-    entity = options.entity or "<user or team>"
+    entity, directory = options.entity or "<user or team>", shlex.quote(str(options.directory))
     runs = "wandb" if (options.directory / "wandb").is_dir() else "*/wandb"
     print(
         f"Not sent to W&B: {missing}. To send the runs, and then the dashboard:\n"
-        f"  wandb login\n  wandb sync --entity {entity} {options.directory}/{runs}/offline-run-*\n"
-        f"  python scripts/dashboard.py {options.directory} --entity {entity}"
+        f"  wandb login\n  wandb sync --entity {entity} {directory}/{runs}/offline-run-*\n"
+        f"  python scripts/dashboard.py {directory} --entity {entity}"
     )
     print(f"dashboard: {path}")
     if failed:

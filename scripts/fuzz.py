@@ -42,11 +42,11 @@ from cellcohort.datasets.anndata.obs import join_obs, read_obs
 from cellcohort.datasets.images.collection import read_collection
 from cellcohort.evaluation import load_run
 from cellcohort.evaluation.batches import StoredBatches, outstanding
+from cellcohort.messages import quoted
 from cellcohort.preview import cover, findings, report, survey, training_cells
 from cellcohort.runtime.cli import explain
 from cellcohort.runtime.distributed import check_length
 from cellcohort.runtime.options import check_input, check_kinds
-from cellcohort.runtime.restart import quoted
 from cellcohort.sampling import BatchSampler, ConditionBalanced, ExperimentAware, TemporallyEnriched, TrackCapped
 
 CONF = Path(__file__).parents[1] / "conf"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from cellcohort.messages import joined, listed, plural_of, several, whole_number
+from cellcohort.messages import joined, listed, plural_of, several, typed_option, whole_number
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,34 @@ def test_most_words_take_an_s(word: str) -> None:
 def test_long_lists_end_with_the_number_left_out() -> None:
     assert listed("abcde", 2) == "a, b and 3 more" and listed("ab", 2, repr, "; ") == "'a'; 'b'"
     assert joined(["plate", "drug", "hours"]) == "plate, drug and hours" and joined([]) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a b",
+        "a  b",
+        "a=b",
+        "it's",
+        "back\\slash",
+        "end\\",
+        "q\\'",
+        'q\\"',
+        "(x)",
+        "[1,2]",
+        "ä",
+        "plain/dir-1.0",
+        "p/*.h5ad",
+    ],
+)
+def test_an_option_is_one_word_to_the_shell_and_hydra_reads_it_as_it_was(text: str) -> None:
+    for value in (text, [text, "well"]):
+        words = shlex.split(typed_option("split.by", value))
+        (parsed,) = OverridesParser.create().parse_overrides(words)
+        read = parsed.value()
+        parts = read if isinstance(read, list) else [read]
+        assert [str(getattr(part, "text", part)) for part in parts] == ([value] if isinstance(value, str) else value)
+    assert typed_option("run", "outputs/my run") == "'run=outputs/my run'"
 
 
 @pytest.mark.parametrize("value", ["2", 2.0, True, None, 1])

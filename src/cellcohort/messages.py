@@ -1,8 +1,9 @@
-"""Names, numbers and changed options as messages tell them, and the check of an integer option."""
+"""Names, numbers and options as messages tell them, and the check of an integer option."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral
@@ -80,6 +81,24 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """
     keys = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
     return listed(f"{key}: {_said(before, key)} -> {_said(now, key)}" for key in keys)
+
+
+def typed_option(name: str, value: Any) -> str:
+    """Return what to type in a shell to set an option of a script to a value or a list, in quotes where it needs them.
+
+    ``run=outputs/one``, but ``'run=outputs/my run'`` and ``'data.columns.features=[speed,"Area (px)"]'``.
+    """
+    text = f"[{','.join(map(quoted, value))}]" if isinstance(value, list | tuple) else quoted(value)
+    return shlex.quote(f"{name}={text}")
+
+
+def quoted(value: Any) -> str:
+    """Return a value as Hydra reads it from a command line, in quotes where it needs them."""
+    text = str(value)
+    if re.fullmatch(r"[\w./@?|-]+( [\w./@?|-]+)*", text, re.ASCII):
+        return text
+    # Hydra reads a backslash as it is, save before a quote
+    return '"' + re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + ('\\"' if found[2] else ""), text) + '"'
 
 
 def text_table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import shutil
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from cellcohort.composition.log import read_composition
 from cellcohort.evaluation.batches import StoredBatches, outstanding
+from cellcohort.evaluation.scores_file import read_scores
 
 SCRIPT = str(Path(__file__).parents[2] / "scripts" / "show.py")
 STRATEGY = (
@@ -98,3 +100,7 @@ def test_a_batch_without_a_primary_experiment_says_so_and_ranks_are_named_togeth
     both = pa.Table.from_pandas(pd.concat([rows, other]), schema=kept.schema, preserve_index=False)
     pq.write_table(both, file)
     assert "plate_1, plate_2" in outstanding(run).splitlines()[2]
+    moved = run.rename(run.with_name("my run"))
+    assert f"show.py 'run={moved}' step=" in outstanding(moved)
+    with pytest.raises(FileNotFoundError, match=re.escape(f"evaluate.py 'run={moved}'")):
+        read_scores(moved)

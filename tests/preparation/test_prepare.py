@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import runpy
+import shlex
 import shutil
 import signal
 import socket
@@ -738,9 +739,16 @@ def test_files_that_are_to_be_prepared_first_are_told_from_a_store(tmp_path: Pat
     for path, said in ((tmp_path / "one.h5ad", "outputs/one.zarr"), (tmp_path / "*.h5ad", "outputs/cells.zarr")):
         with pytest.raises(
             ValueError,
-            match=r"is no store.*prepare.py source.path=.*h5ad.* prepare.out=" + said + r" 'prepare\.group_by",
+            match=r"is no store.*prepare.py '?source.path=.*h5ad.* prepare.out=" + said + r" 'prepare\.group_by",
         ):
             Store(path)
+    write(cells(20), tmp_path / "my screen (1).h5ad")
+    with pytest.raises(ValueError, match="is no store") as raised:
+        Store(tmp_path / "my screen (1).h5ad")
+    words = shlex.split(str(raised.value))
+    out = 'prepare.out="outputs/my screen (1).zarr"'
+    assert f'source.path="{tmp_path}/my screen (1).h5ad"' in words and out in words
+    assert words[-1] == 'data.path="outputs/my screen (1).zarr"'
     with pytest.raises(FileNotFoundError, match=r"no such store .*Name one that scripts/prepare\.py wrote"):
         Store(tmp_path / "two.h5ad")
 

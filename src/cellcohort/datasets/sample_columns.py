@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from cellcohort.cells import CellTable, names_of
 from cellcohort.coded_columns import factorized
-from cellcohort.messages import spelled_plainly
+from cellcohort.messages import spelled_plainly, typed_option
 
 _KINDS = (
     *("well", "plate", "dish", "flask", "slide", "section", "chip", "lane", "fov", "position", "field", "site"),
@@ -121,5 +120,5 @@ def inseparable(cells: CellTable, training: np.ndarray) -> Inseparable | None:
     n = np.bincount(found[name])
     labels = cells.column("condition").labels
     shared = len(np.unique(samples_of(cells, name))) > len(np.unique(_codes(cells, name)))
-    option = f"'split.by=[experiment,{name}]'" if shared else shlex.quote(f"split.by={name}")
-    return Inseparable(name, option, [str(labels[code]) for code in np.flatnonzero(n == 1)], int((n > 0).sum()))
+    typed = typed_option("split.by", ["experiment", name] if shared else name)
+    return Inseparable(name, typed, [str(labels[code]) for code in np.flatnonzero(n == 1)], int((n > 0).sum()))

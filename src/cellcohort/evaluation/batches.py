@@ -16,7 +16,7 @@ from cellcohort.composition.log import GLOBAL, read_about, read_composition
 from cellcohort.datasets.protocol import Samples
 from cellcohort.evaluation.loaded_run import load_data
 from cellcohort.files import whole
-from cellcohort.messages import listed, whole_number
+from cellcohort.messages import listed, typed_option, whole_number
 from cellcohort.preview.tables import grid
 from cellcohort.runtime.stored_config import config_told, instantiate_stored, read_config
 from cellcohort.sampling.batch import Batch
@@ -71,7 +71,7 @@ def outstanding(directory: str | os.PathLike[str]) -> str:
         ]
         title = "Steps with the largest loss of those recorded" if name == "loss" else "Steps with the worst shortfall"
         lines += [title, *grid([["step", "epoch", "batch", "primary", name], *rows]), ""]
-    how = f"Show one of them: python scripts/show.py run={directory} step=<step>"
+    how = f"Show one of them: python scripts/show.py {typed_option('run', directory)} step=<step>"
     return "\n".join([*lines, f"{how} (steps, epochs and batches count from 0)"])
 
 

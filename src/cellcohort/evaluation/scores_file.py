@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.files import fingerprint, whole
+from cellcohort.messages import typed_option
 
 SCORES = "scores.csv"
 DIGEST = "digest"  # column that holds the digest of all others
@@ -101,7 +102,7 @@ def read_scores(directory: str | os.PathLike[str]) -> pd.DataFrame:
         The file is damaged, has no rows, or lacks a column.
     """
     path = Path(directory) / SCORES
-    again = f"python scripts/evaluate.py run={directory}"
+    again = f"python scripts/evaluate.py {typed_option('run', directory)}"
     if not path.is_file():
         raise FileNotFoundError(f"{directory} has no {SCORES}; make it by: {again}")
     try:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
-from cellcohort.messages import listed, meant, whole_number
+from cellcohort.messages import listed, meant, typed_option, whole_number
 from cellcohort.missing_values import Missing, refuse_missing, without_empty
 from cellcohort.sampling.rng import key_of, uniform
 
@@ -59,7 +59,8 @@ def stored_order(
     whole_number("seed", seed, 0)
     if isinstance(group_by, str) or group_by is None:
         raise ValueError(
-            f"prepare.group_by={group_by!r} must be a list of columns; use prepare.group_by=[{group_by or ''}]."
+            f"prepare.group_by={group_by!r} must be a list of columns; use "
+            f"{typed_option('prepare.group_by', [group_by] if group_by else [])}."
         )
     if twice := [name for name in dict.fromkeys(group_by) if group_by.count(name) > 1]:
         raise ValueError(f"prepare.group_by={list(group_by)} names {listed(twice, show=repr)} twice; name it once.")

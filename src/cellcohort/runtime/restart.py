@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+from cellcohort.messages import typed_option
 from cellcohort.runtime.distributed import Launch
 
 
@@ -34,13 +34,4 @@ def command(**options: Any) -> str:
         start.append("--rdzv-endpoint=HOST:PORT")
     elif launch.world_size > 1:
         start = ["torchrun", "--standalone", f"--nproc-per-node={launch.world_size}"]
-    return shlex.join([*start, *typed, *(f"{name}={quoted(value)}" for name, value in options.items())])
-
-
-def quoted(value: Any) -> str:
-    """Return a value as Hydra reads it from a command line, in quotes where it needs them."""
-    text = str(value)
-    if re.fullmatch(r"[A-Za-z0-9_./@?|-]+", text):
-        return text
-    # Hydra reads a backslash as it is, save before a quote
-    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
+    return " ".join([shlex.join([*start, *typed]), *(typed_option(name, value) for name, value in options.items())])

@@ -15,7 +15,7 @@ from cellcohort.datasets.anndata.file import look_into
 from cellcohort.datasets.anndata.obs import join_obs
 from cellcohort.datasets.anndata.values import COUNTS, LINEAR, OTHER, by_kind, described
 from cellcohort.files import fingerprint, is_pipe
-from cellcohort.messages import listed, several
+from cellcohort.messages import listed, several, typed_option
 
 ADDED = ("source_file", "source_row", "copy_group", "stored_chunk")  # columns of obs of a store and of its reader
 Kinds = Literal["same", "any"]
@@ -154,7 +154,7 @@ def _found(path: str | Path | Sequence[str | Path] | None) -> list[Path]:
         if inside:
             raise ValueError(
                 f"{pattern} is a directory of {several(len(inside), 'h5ad file')}, such as {inside[0].name}; name "
-                f"these, 'source.path={pattern}/*.h5ad'."
+                f"these, {typed_option('source.path', Path(pattern) / '*.h5ad')}."
             )
         files += map(Path, found)
     if pipes := [file for file in files if is_pipe(file)]:

@@ -14,9 +14,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from cellcohort.messages import quoted
 from cellcohort.runtime import signals
 from cellcohort.runtime.outcomes import NotStartedError, Outcomes, cause_of, typed
-from cellcohort.runtime.restart import quoted
 
 OF_THE_SWEEP = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep", "hydra.mode")
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
-from shlex import quote
 from typing import Any
 from zlib import crc32
 
@@ -20,6 +19,7 @@ from pandas.api.types import union_categoricals
 
 from cellcohort.datasets.codecs import decoding
 from cellcohort.files import stamp
+from cellcohort.messages import typed_option
 
 MANIFEST = "cellcohort"  # attribute of the root, written last by a preparation
 PATCHES = "patches"  # key in obsm of inputs that are no rows of numbers
@@ -66,8 +66,9 @@ class Store:
             out = f"outputs/{self.path.stem if self.path.exists() else 'cells'}.zarr"
             raise ValueError(
                 f"{self.path} is no store: data=anndata reads those that scripts/prepare.py writes. Make one of it, "
-                f"scripts/prepare.py source.path={quote(str(self.path))} prepare.out={out} 'prepare.group_by=[...]' "
-                f"(the columns that axes look at), and name it, data.path={out}"
+                f"scripts/prepare.py {typed_option('source.path', self.path)} {typed_option('prepare.out', out)} "
+                "'prepare.group_by=[...]' "
+                f"(the columns that axes look at), and name it, {typed_option('data.path', out)}"
             )
         if not self.path.exists():
             partial = self.path.with_suffix(".partial")

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from cellcohort.datasets.partners import pushed_apart
-from cellcohort.messages import several
+from cellcohort.messages import several, typed_option
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.describe import percent
 from cellcohort.preview.survey import Survey
@@ -136,7 +136,7 @@ def positives_elsewhere(survey: Survey) -> Iterator[Finding]:
         what = f"a cell with {rule}"
     elif source.store.manifest.get("together") != whole:
         change = f"Prepare the store so that the cells of a {whole} lie side by side; batches then hold more of them."
-        line = f"prepare.together={whole}"
+        line = typed_option("prepare.together", whole)
     yield Finding(
         f"{percent(shares[0] - shares[1])} of the anchors are paired with a second view of themselves, although the "
         f"store has {what}: it is not in their chunk window.",

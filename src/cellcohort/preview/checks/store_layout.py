@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cellcohort.messages import joined
-from cellcohort.preview.checks.labels import typed
+from cellcohort.messages import joined, typed_option
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.axes.base import GroupAxis, ShareAxis, WindowAxis
 
@@ -25,7 +24,7 @@ def layout_advice(survey: Survey) -> tuple[str, str]:
     now = f"by {joined(known)}, but not by {joined(missing)}" if known else f"at random, not by {joined(missing)}"
     return (
         f"Prepare the store again (scripts/prepare.py): it is laid out {now}",
-        f"'prepare.group_by=[{','.join(map(typed, wanted))}]'",
+        typed_option("prepare.group_by", wanted),
     )
 
 
