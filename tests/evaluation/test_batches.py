@@ -17,8 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cellcohort.composition.log import read_composition
-from cellcohort.evaluation.batches import StoredBatches, outstanding
+from cellcohort.data.profiles import Profiles
+from cellcohort.datasets.partners import PairRule
+from cellcohort.evaluation.batches import StoredBatch, StoredBatches, outstanding
 from cellcohort.evaluation.scores_file import read_scores
+from cellcohort.sampling import BatchSampler
 
 SCRIPT = str(Path(__file__).parents[2] / "scripts" / "show.py")
 STRATEGY = (
@@ -104,3 +107,25 @@ def test_a_batch_without_a_primary_experiment_says_so_and_ranks_are_named_togeth
     assert f"show.py 'run={moved}' step=" in outstanding(moved)
     with pytest.raises(FileNotFoundError, match=re.escape(f"evaluate.py 'run={moved}'")):
         read_scores(moved)
+
+
+def test_a_cell_of_a_batch_is_found_in_its_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"plate": ["p"] * 60, "drug": ["a", "b"] * 30, "well": [f"w{i}" for i in range(60)]})
+    frame = frame.assign(size=rng.random(60), glow=rng.random(60))
+    frame.to_csv(tmp_path / "wells.csv", index=False)
+    columns = {"experiment": "plate", "condition": "drug", "well": "well"}
+    whole = Profiles(tmp_path / "wells.csv", columns).dataset(PairRule(same=["condition"]))
+    part = whole.subset(np.arange(20, 60)[::-1])
+    sampler = BatchSampler(part.cells, batch_size=8, num_batches=2)
+    batch = StoredBatch(part, sampler, 1, (0, 1), {"group": None}, np.nan, 0)
+    table = batch.table()
+    assert list(table["source_row"]) == list(59 - table["position"])
+    assert list(table["partner_source_row"]) == list(59 - table["partner"])
+    assert set(table["source_file"]) == set(table["partner_source_file"]) == {str(tmp_path / "wells.csv")}
+    assert list(table["well"]) == list("p/" + frame["well"][table["source_row"]])
+    *_, said, header, first = batch.text(1).splitlines()[:-1]
+    assert said == f"row: counts from 0 in {tmp_path / 'wells.csv'}"
+    shown = ["row", "experiment", "condition"]
+    assert header.split()[:6] == [*shown, *(f"partner_{name}" for name in shown)]
+    assert [first.split()[i] for i in (0, 3)] == [str(table[name][0]) for name in ("source_row", "partner_source_row")]

@@ -15,6 +15,7 @@ from cellcohort.cells import CellTable
 from cellcohort.composition.log import GLOBAL, read_about, read_composition
 from cellcohort.datasets.protocol import Samples
 from cellcohort.evaluation.loaded_run import load_data
+from cellcohort.evaluation.results import WHERE
 from cellcohort.files import whole
 from cellcohort.messages import listed, typed_option, whole_number
 from cellcohort.preview.tables import grid
@@ -192,26 +193,50 @@ class StoredBatch:
         Returns
         -------
         pandas.DataFrame
-            One row per cell: "position", its labels and hours, "partner" (position of its positive where a rule of
-            ``pairs`` chose it) with its labels, and "hours_to_positive" where the positive is a later cell.
+            One row per cell: "position" in the part for training, its labels and hours, where it comes from
+            ("source_file" and "source_row" and others, as far as the cells have them), "partner" (position of its
+            positive where a rule of ``pairs`` chose it) with the same, and "hours_to_positive" where the positive is a
+            later cell.
         """
         cells, positions = self.samples.cells, self.positions
         meta = self.samples.__getitems__(Batch(positions.tolist(), *self.place))["meta"]
         columns: dict[str, Any] = {"position": positions}
-        rule = self.samples.pair_rule
-        named = [*ROLES, *self.sampler.strata_columns, *([] if rule is None else rule.columns)]
-        names = [name for name in dict.fromkeys(named) if cells.has(name)]
-        for name in names:
-            columns[name] = _labels(cells, name, positions)
+        names, where = self._names()
+
+        def described(of: np.ndarray, prefix: str = "") -> dict[str, Any]:
+            labels = {f"{prefix}{name}": _labels(cells, name, of) for name in names}
+            return labels | {f"{prefix}{name}": cells.values(name).iloc[of].to_numpy() for name in where}
+
+        columns |= described(positions)
         if cells.hours is not None:
             columns["hours"] = cells.hours[positions]
         if "partner" in meta:
             partner = np.asarray(meta["partner"])
             columns["partner"] = partner
-            columns |= {f"partner_{name}": _labels(cells, name, partner) for name in names}
+            columns |= described(partner, "partner_")
         if "tau_hours" in meta:
             columns["hours_to_positive"] = np.asarray(meta["tau_hours"])
         return pd.DataFrame(columns)
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        """Return the columns of labels, and the others that tell where a cell comes from."""
+        cells, rule = self.samples.cells, self.samples.pair_rule
+        named = [*ROLES, *self.sampler.strata_columns, *([] if rule is None else rule.columns)]
+        labels = [name for name in dict.fromkeys(named) if cells.has(name)]
+        return labels, [name for name in WHERE if cells.has(name) and name not in labels]
+
+    def _short_table(self) -> tuple[pd.DataFrame, str]:
+        """Return the table without where cells come from but for the row, if it is known; and of what it is the row."""
+        table, (_, where), said = self.table(), self._names(), ""
+        if "source_row" in where:
+            for position, prefix in (("position", ""), ("partner", "partner_")):
+                if position in table:
+                    table[position] = table[f"{prefix}source_row"]
+                    table = table.rename(columns={position: f"{prefix}row"})
+            files = [] if "source_file" not in where else list(self.samples.cells.column("source_file").labels)
+            said = f"row: counts from 0 in {files[0] if len(files) == 1 else 'its source_file, which the .csv names'}"
+        others = [f"{prefix}{name}" for prefix in ("", "partner_") for name in where]
+        return table.drop(columns=others, errors="ignore"), said
 
     def text(self, n_cells: int = 12) -> str:
         """Describe the batch: its place, what it held of what was asked, and its first cells."""
@@ -230,7 +255,8 @@ class StoredBatch:
         if np.isfinite(self.held.get("window/focal_hours", np.nan)):
             lines.append(f"focal time: {self.held['window/focal_hours']:g} h")
         lines += ["", *self._shares(), ""]
-        table = self.table()
+        table, row = self._short_table()
+        lines += [row] if row else []
         rows = [[_told(value) for value in row] for row in table.head(n_cells).itertuples(index=False)]
         lines += grid([[str(name) for name in table.columns], *rows])
         if len(table) > n_cells:
