@@ -149,7 +149,7 @@ class Tracks(Windows):
         cells, _ = self._cells(of_labels, self._table(of_labels, only, roles.compared | SAMPLE_COLUMNS))
         if roles.features:
             with suppress(ValueError):  # which `check` raises
-                known, _ = self._read_all(roles, {*roles.columns(), *roles.features})
+                known, _ = self._read(roles, {*roles.columns(), *roles.features})
                 if known.has(COPIES):
                     cells = cells.with_column(COPIES, known.values(COPIES).to_numpy())
         if rule := chosen(pairs):
@@ -182,7 +182,7 @@ class Tracks(Windows):
         roles, how = Roles.of(self.columns), self._how()
         options = dict(self.columns), self._times, self.merge_labels, self.missing, [*self.log1p]
         files = files_of_table(self.index_cache, self.path, "tracks", *options)
-        cells, values = mapped_cells(files, lambda: self._read_all(roles))
+        cells, values = mapped_cells(files, lambda: self._read(roles))
         return TrackWindows(
             cells, values, roles.features, self.frames, self.tau_hours, self.positive, made(self.augment), self.seed,
             roles.whole, pairs, how,
@@ -194,11 +194,11 @@ class Tracks(Windows):
         if not roles.features or not has_columns(
             self.path, {*roles.columns(), *roles.features}, self._numbers(roles)
         ):  # fmt: skip
-            self._read_all(roles)
+            self._read(roles)
 
     def check(self) -> None:
         """Read the features, and refuse those that :meth:`dataset` refuses."""
-        self._read_all(Roles.of(self.columns), note="To see what a sampler does to labels alone, use data=table.")
+        self._read(Roles.of(self.columns), note="To see what a sampler does to labels alone, use data=table.")
 
     def _table(self, roles: Roles, only: Collection[str] | None, besides: Collection[str] = ()) -> pd.DataFrame:
         wanted = {*roles.columns(), *roles.features}
@@ -208,9 +208,7 @@ class Tracks(Windows):
         """Return the cells, and the row of the table that each comes from."""
         return cells_of(table, roles, self._times, self.merge_labels, self.missing)
 
-    def _read_all(
-        self, roles: Roles, only: Collection[str] | None = None, note: str = ""
-    ) -> tuple[CellTable, np.ndarray]:
+    def _read(self, roles: Roles, only: Collection[str] | None = None, note: str = "") -> tuple[CellTable, np.ndarray]:
         """Return the cells with what is known of copies, and their features; what is wrong with both is told at once.
 
         An error of features alone gets the `note`.

@@ -135,6 +135,7 @@ def test_positives_of_other_kinds_keep_to_the_channels_too(
         assert (one["marker"] == other["marker"]).all() == (choice == "same")
 
 
+@pytest.mark.filterwarnings("ignore:.*cells for validation have other conditions")  # there are few wells
 @pytest.mark.parametrize("by", ["track", "position", "plate", ["experiment", "well"], ["cell_line", "marker"]])
 def test_no_split_has_a_cell_in_one_channel_on_one_side_and_in_another_on_the_other(
     load: Callable[..., Patches], by: str | list[str]

@@ -134,10 +134,7 @@ class EpochPlan:
         return BatchSpec(primary[i], occurrence[i], focal[i], stratum[entries], n_cells[entries], before[entries])
 
     def stretch(self, epoch: int, number: int) -> Stretch:
-        """Return the batches of an epoch that are planned together with one of them.
-
-        After a jump, this is the batch alone; the stretches that follow it get longer, lest the first batch wait.
-        """
+        """Return the batches planned together with one: it alone after a jump, then more and more."""
         near: Stretch | None = None  # of those that end shortly before it, the last one
         for of, kept in self._kept:
             if of == epoch and kept.first <= number < kept.end + self.per_stretch:
