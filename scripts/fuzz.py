@@ -186,7 +186,7 @@ def preview(draw: Draw) -> Callable[[], object]:
             source = training_cells(config)
             sampler = instantiate(config.batch_sampler, source.cells)
             measured = survey(sampler, 20, None, 1, source=source)
-            report(measured, findings(measured), cover(sampler), source.held_out_line())
+            report(measured, findings(measured), cover(sampler), source.lines())
 
     run.__doc__ = f"{suffix} {named} {frame[[*dict.fromkeys(named)]].T.values.tolist()} {' '.join(typed)}"
     return run

@@ -36,7 +36,7 @@ def main(config: DictConfig) -> None:
         epochs, limit = config.trainer.max_epochs or 1, config.trainer.limit_train_batches
         measured = survey(sampler, config.batches, limit, epochs, source=source)
         found = findings(measured, mergeable="merge_labels" in config.data)
-        text = report(measured, found, cover(sampler), source.held_out_line())
+        text = report(measured, found, cover(sampler), source.lines())
         if sampler.schedule is not None and (last := min(epochs, sampler.schedule.n_epochs) - 1):
             later = survey(sampler.in_epoch(last), config.batches, limit, epochs, source, epoch=last)
             text += f"\nEPOCH {last}, AFTER THE LAST CHANGE OF THE SCHEDULE\n\n"

@@ -192,6 +192,7 @@ def test_profiles_are_previewed_and_trained_on(saved: Path, tmp_path: Path, monk
     run("preview", tmp_path / "preview", monkeypatch, *line)
     text = (tmp_path / "preview" / "preview.txt").read_text()
     assert "100.0 % cross experiments" in text and "whole wells (split.by=track)" in text
+    assert f"3 features: {', '.join(FEATURES)}." in text
     debug = ["logger=none", "evaluation=none", "loader.num_workers=0", "trainer=debug", "trainer.limit_train_batches=5"]
     run("train", tmp_path / "run", monkeypatch, *line, *debug)
     losses = pd.read_csv(tmp_path / "run" / "metrics.csv")["train/loss"].dropna()
@@ -231,6 +232,27 @@ def test_columns_without_values_and_numbers_of_rows_are_no_features(tmp_path: Pa
     profiles().assign(Odd=odd[: len(profiles())]).to_parquet(tmp_path / "profiles.parquet")
     with pytest.warns(UserWarning, match=r"1 column that may hold numbers is left out of the features: 'Odd' \("):
         assert list(Profiles(tmp_path / "profiles.parquet").dataset().names) == FEATURES
+
+
+@pytest.mark.parametrize(
+    ("name", "odd"),
+    [
+        *((one, True) for one in ("Time [hpi]", "hours", "cellID", "object_index", "Row", "ImageFrame", "Well")),
+        *((one, False) for one in ("Columnar", "Nuclei_Widths", "TimelessArea", "Cells_AreaShape_FormFactor")),
+    ],
+)
+def test_features_that_nobody_named_and_that_may_be_labels_are_told(tmp_path: Path, name: str, odd: bool) -> None:
+    path = tmp_path / "profiles.parquet"
+    profiles().assign(**{name: np.tile([1.5, 7.0, 3.25], 32)}).to_parquet(path)
+    chosen = Profiles(path, COLUMNS).cells()
+    assert list(chosen.features) == [*FEATURES, name]
+    assert [repr(name) in one.problem for one in chosen.remarks] == [True] * odd
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        Profiles(path, COLUMNS).dataset()
+    assert [repr(name) in str(one.message) for one in told] == [True] * odd
+    named = Profiles(path, COLUMNS | {"features": [*FEATURES, name]}).cells()
+    assert not named.remarks and list(named.features) == [*FEATURES, name]
 
 
 def test_one_feature_need_not_be_a_list(saved: Path) -> None:

@@ -342,3 +342,19 @@ def test_a_merge_that_cannot_be_is_refused(tmp_path: Path, merge: dict[str, Any]
         dead = {"column": "dye", "above": 40, "labels": ["alive", "dead"]}
         with pytest.raises(ValueError, match="come from a threshold"):
             tracks.load_cells(saved(tmp_path), {"condition": dead}, 30, merge_labels={"condition": {"dead": "alive"}})
+
+
+@pytest.mark.parametrize(("positive", "without"), [("track", 8), ("track_or_view", 0)])
+def test_a_preview_tells_cells_that_no_batch_draws_and_what_is_seen_of_the_others(
+    tmp_path: Path, positive: str, without: int
+) -> None:
+    line = [
+        "data=tracks", f"data.path={saved(tmp_path)}", "data.columns.features=[area,dye]",
+        "data.columns.condition=dose", "data.interval_minutes=30", f"data.positive={positive}",
+    ]  # fmt: skip
+    with initialize_config_dir(str(Path(__file__).parents[2] / "conf"), version_base="1.3"):
+        config = compose("preview", line)
+    first, *others = training_cells(config).lines()
+    assert f" of {72 - without} cells (" in first
+    told = ["8 more of 72 cells have no positive: no batch draws them, and the evaluation embeds and scores them too."]
+    assert others == [*(told if without else []), "2 features: area, dye."]

@@ -402,7 +402,7 @@ CASES: dict[str, tuple[dict[tuple[str, str], int], dict[str, Axis]]] = {
 def test_the_text_fits_and_sums_long_columns_up(name: str, world_size: int) -> None:
     sizes, axes = CASES[name]
     made = sampler(cells_of(sizes), axes, 5 if world_size == 8 else 20, world_size=world_size)
-    text = report(of := survey(made), findings(of), cover(made), "Source.")
+    text = report(of := survey(made), findings(of), cover(made), ["Source."])
     assert max(map(len, text.splitlines())) <= WIDTH
     for held in of.label_shares:
         lines = text.split(f"{held.title.upper()}: share of a batch")[1].split("\n\n")[0].splitlines()[2:]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +19,8 @@ from cellcohort.cells import CellTable, names_of
 from cellcohort.data.tracks import feature_values, tell_labels_among_features
 from cellcohort.datasets.copies import with_copies
 from cellcohort.datasets.partners import PairRule, chosen
-from cellcohort.datasets.protocol import LabelledCells
+from cellcohort.datasets.protocol import LabelledCells, Remark
+from cellcohort.datasets.sample_columns import SAMPLE_COLUMNS
 from cellcohort.datasets.split import ROW
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import has_columns, read_table
@@ -26,7 +28,7 @@ from cellcohort.datasets.tables.rows import cells_of_rows
 from cellcohort.labels import by_label
 from cellcohort.mapped_arrays import as_bytes, from_bytes
 from cellcohort.mapped_cells import files_of_table, mapped_cells
-from cellcohort.messages import Faults, listed, meant, several
+from cellcohort.messages import Faults, listed, meant, several, spelled_plainly
 from cellcohort.missing_values import Missing
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ __all__ = ["COLUMNS", "Profiles"]
 _NUMBERS = 0.5  # share of the values of a column that are numbers, from which other text is taken for a fault
 _MARKS = r"[\s,'%$]"  # of thousands, percentages and money, beside the digits of a number
 NO_FEATURES = ("Metadata_", "Unnamed: ")  # begin the names of labels, as pycytominer has them, and of a pandas index
+_LABELS = {  # words in the names of columns that are seldom features
+    *("hour", "hpi", "hpf", "dpi", "day", "minute", "time", "timepoint", "frame", "timestamp", "date"),
+    *("id", "uid", "index", "idx", "row", "col", "column"),
+}
 COLUMNS: Mapping[str, Any] = MappingProxyType(
     {"experiment": "Metadata_Plate", "condition": "Metadata_Compound", "well": None, "hours": None, "features": None}
 )
@@ -103,7 +109,10 @@ class Profiles:
         FileNotFoundError, ValueError
             As :meth:`dataset`.
         """
-        return LabelledCells(self._read()[0], self._whole, chosen(pairs))
+        cells, _, names = self._read()
+        labelled = LabelledCells(cells, self._whole, chosen(pairs), [*self._odd_features(names)])
+        labelled.features = names
+        return labelled
 
     def dataset(self, pairs: PairRule | None = None) -> TrackWindows:
         """Read the cells and their features.
@@ -125,6 +134,8 @@ class Profiles:
         files = files_of_table(self.index_cache, self.path, "profiles", *options)
         cells, values, of = mapped_cells(files, lambda: ((read := self._read())[0], read[1], as_bytes(read[2])))
         names = from_bytes(of)
+        for odd in self._odd_features(names):
+            warnings.warn(f"{odd.problem} {odd.change}", stacklevel=2)
         return TrackWindows(
             cells, values, names, frames=1, positive="view", augment=made(self.augment), seed=self.seed,
             whole=self._whole, pair_rule=pairs,
@@ -135,6 +146,17 @@ class Profiles:
         roles = {**COLUMNS, **self.columns}
         if not has_columns(self.path, names_of([*roles.values()])):
             self._read()
+
+    def _odd_features(self, names: Sequence[str]) -> Iterator[Remark]:
+        """Describe features that nobody named, and whose names are those of times, samples or numbers of things."""
+        odd = [] if self.columns.get("features") else [name for name in names if _is_label(name)]
+        if odd:
+            yield Remark(
+                f"{listed(odd, 5, show=repr)} {'is a feature' if len(odd) == 1 else 'are features'} that the model "
+                "sees, and by the name a time, a sample or a number of something.",
+                "List the features in data.columns.features, or name such a column as what it is, with "
+                "data.columns.hours or another role; let names of labels begin with Metadata_.",
+            )
 
     @property
     def _whole(self) -> str:
@@ -195,6 +217,12 @@ def _features(table: pd.DataFrame, mapped: Sequence[str], given: Sequence[str]) 
             f"named in data.columns as something else. Other columns of numbers are {listed(numbers) or 'none'}."
         )
     return names
+
+
+def _is_label(name: str) -> bool:
+    """Whether the name of a column of numbers is that of a label, such as ``Time [hpi]``, ``cellID`` or ``Well``."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    return spelled_plainly(name) in SAMPLE_COLUMNS or any(word.lower().removesuffix("s") in _LABELS for word in words)
 
 
 def _counts_rows(values: pd.Series) -> bool:

@@ -134,7 +134,7 @@ class PatchOptions:
         rows = anchor_rows(cells, positive, columns, self._lineages(index), itself)
         some = cells if len(rows) == len(cells) else cells.take(rows)
         labelled = LabelledCells(some, Patches.whole, remarks=index.remarks)
-        labelled.positive_columns = columns
+        labelled.positive_columns, labelled.n_without_positive = columns, len(cells) - len(rows)
         labelled.later_hours = self.tau_hours if positive == "lineage" else None
         return labelled
 

@@ -152,9 +152,14 @@ class Tracks(Windows):
                 known, _ = self._read(roles, {*roles.columns(), *roles.features})
                 if known.has(COPIES):
                     cells = cells.with_column(COPIES, known.values(COPIES).to_numpy())
-        if rule := chosen(pairs):
-            return LabelledCells(cells, roles.whole, rule)
-        return anchor_cells(cells, self.tau_hours, self.positive, roles.whole)
+        rule = chosen(pairs)
+        labelled = (
+            LabelledCells(cells, roles.whole, rule)
+            if rule
+            else anchor_cells(cells, self.tau_hours, self.positive, roles.whole)
+        )
+        labelled.features = roles.features
+        return labelled
 
     def dataset(self, pairs: PairRule | None = None) -> TrackWindows:
         """Read the cells and their features.

@@ -265,5 +265,5 @@ def anchor_cells(
         return LabelledCells(cells, whole)
     rows = anchors(*rising_clock(cells, tau_hours), tau_hours, positive)
     labelled = LabelledCells(cells if len(rows) == len(cells) else cells.take(rows), whole)
-    labelled.later_hours = tau_hours
+    labelled.later_hours, labelled.n_without_positive = tau_hours, len(cells) - len(rows)
     return labelled

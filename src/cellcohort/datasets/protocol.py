@@ -40,6 +40,10 @@ class Paired:
         None where positives are those of the source.
     n_left_out : int
         Cells without a partner that the split left out.
+    n_without_positive : int
+        Cells of the whole table that are no anchors, since they have no positive: scores are of these too.
+    features : sequence of str
+        Names of the features that are read of a table; empty where they are none, or not known.
     positive_columns : sequence of str
         Without a rule, the columns in which a positive has the labels of its anchor, if it is chosen so.
     later_hours : (float, float) or None
@@ -48,6 +52,8 @@ class Paired:
 
     pair_rule: PairRule | None = None
     n_left_out: int = 0
+    n_without_positive: int = 0
+    features: Sequence[str] = ()
     positive_columns: Sequence[str] = ()
     later_hours: Sequence[float] | None = None
     _partners: Partners | None = None

@@ -15,7 +15,9 @@ from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import describe_copies
 from cellcohort.datasets.sample_columns import Inseparable, inseparable
 from cellcohort.datasets.split import CHUNK, ROW
-from cellcohort.messages import joined, several
+from cellcohort.messages import joined, listed, several
+
+FEATURES = 8  # names of features that are listed
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,22 @@ class TrainingCells:
         if self.n_copies:
             line += f" {several(self.n_copies, 'cell')} more are left out: training holds cells of the same values."
         return line
+
+    def lines(self) -> Iterator[str]:
+        """Describe what is held out, what is never drawn and what is seen of a cell, in a sentence each.
+
+        Yields
+        ------
+        str
+        """
+        yield self.held_out_line()
+        if n := self.dataset.n_without_positive:
+            yield (
+                f"{n:,} more of {several(self.n_all + n, 'cell')} {'has' if n == 1 else 'have'} no positive: no batch "
+                "draws them, and the evaluation embeds and scores them too."
+            )
+        if names := self.dataset.features:
+            yield f"{several(len(names), 'feature')}: {listed(names, FEATURES)}."
 
 
 def training_cells(config: DictConfig) -> TrainingCells:

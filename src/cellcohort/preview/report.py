@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cellcohort.messages import several
 from cellcohort.preview.checks import Finding
@@ -65,7 +65,7 @@ def findings(survey: Survey, mergeable: bool = True) -> list[Finding]:
     return [*labels, *(finding for check in CHECKS for finding in check(survey))]
 
 
-def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "") -> str:
+def report(survey: Survey, found: Sequence[Finding], cover: str, source: Iterable[str] = ()) -> str:
     """Write the whole preview as text.
 
     Parameters
@@ -75,15 +75,15 @@ def report(survey: Survey, found: Sequence[Finding], cover: str, source: str = "
         Result of :func:`findings`.
     cover : str
         Result of :func:`cover`.
-    source : str
-        Where the cells come from.
+    source : iterable of str
+        Sentences on where the cells come from.
 
     Returns
     -------
     str
     """
     lines = [
-        *_paragraph("TABLE", [table_line(survey.sampler.cells) + ".", *([source] if source else [])]),
+        *_paragraph("TABLE", [table_line(survey.sampler.cells) + ".", *source]),
         *_paragraph("ASKED", list(asked_lines(survey.sampler))),
         *_paragraph("PAIRS", list(pair_lines(survey))),
         *_paragraph("EPOCH", list(_epoch(survey))),
