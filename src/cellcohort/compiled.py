@@ -27,7 +27,8 @@ class Teller(event.Listener):
     @override
     def on_start(self, event: event.Event) -> None:
         rank = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))
-        if not self.told and rank == "0" and event.data["dispatcher"].py_func.__module__.startswith("cellcohort."):
+        module = event.data["dispatcher"].py_func.__module__ or ""  # None for code that was compiled from text
+        if not self.told and rank == "0" and module.startswith("cellcohort."):
             self.told = True
             logging.getLogger("cellcohort").warning(
                 "compiling the sampler for this computer, which takes up to two minutes; later runs load it."

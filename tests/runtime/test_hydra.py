@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from cellcohort import sampling
 from cellcohort.cells import CellTable
 from cellcohort.messages import whole_number
-from cellcohort.runtime.cli import explain, run_command
+from cellcohort.runtime.cli import _of_each_job, explain, run_command
 from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.resolvers import stamp, strategy
 from cellcohort.runtime.run import Run
@@ -532,6 +532,14 @@ def test_flags_can_stand_between_options(shell: Shell, capsys: pytest.CaptureFix
     capsys.readouterr()
     shell("sampler=temporal", "--cfg", "job", "seed=7", "-p", "batch_sampler", "~callbacks.last")
     assert "seed: ${seed}" in capsys.readouterr().out and sys.argv[1:5] == ["--cfg", "job", "-p", "batch_sampler"]
+    shell("seed=7", "--info")
+    assert sys.argv[1:] == ["--info", "all", "seed=7"]
+
+
+@pytest.mark.parametrize("option", ["data.scale_by=null", "data.missing='label'", 'data.missing="a, b"', "data.path="])
+def test_options_of_a_swept_group_that_no_choice_can_hold_stay_as_they_are(option: str) -> None:
+    line = ["-m", "data=profiles,tracks", option, "data.path=cells.csv", "seed=1"]
+    assert _of_each_job(line) == [*line[:3], "data.path=choice(cells.csv)", "seed=1"]
 
 
 @pytest.mark.parametrize("arguments", [["-m", "seed=0,1"], ["--multirun", "seed=0,1"], ["sweep=strategies"]])

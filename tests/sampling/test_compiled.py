@@ -51,10 +51,10 @@ def test_one_module_says_how_functions_are_compiled() -> None:
 
 @pytest.mark.parametrize(
     ("module", "rank", "times"),
-    [("cellcohort.sampling.rng", "0", 1), ("statistics", "0", 0), ("cellcohort.sampling.rng", "1", 0)],
+    [("cellcohort.sampling.rng", "0", 1), ("statistics", "0", 0), (None, "0", 0), ("cellcohort.sampling.rng", "1", 0)],
 )
 def test_one_line_says_that_the_sampler_is_compiled(
-    module: str, rank: str, times: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    module: str | None, rank: str, times: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once, also in a script that uses the sampler alone."""
     monkeypatch.setattr(teller, "told", False)
@@ -64,6 +64,6 @@ def test_one_line_says_that_the_sampler_is_compiled(
         def function() -> int:
             return 1
 
-        function.__module__ = module
+        function.__module__ = module  # type: ignore[assignment]
         numba.njit(function)()
     assert caplog.text.count("compiling the sampler for this computer") == times

@@ -119,15 +119,18 @@ def run_command(main: Callable[[], None], config_dir: Path) -> None:
 
 def _put_flags_first() -> None:
     """Let overrides stand on both sides of a flag: Hydra's parser would take only ``a=1`` of ``a=1 -m b=1,2``."""
-    overrides = get_args_parser().parse_intermixed_args().overrides
-    sys.argv[1:] = [*(word for word in sys.argv[1:] if word not in overrides), *overrides]
+    given = get_args_parser().parse_intermixed_args()
+    flags = [word for word in sys.argv[1:] if word not in given.overrides]
+    if flags[-1:] in (["--info"], ["-i"]):  # which would take the first override as its value
+        flags.append(given.info)
+    sys.argv[1:] = [*flags, *given.overrides]
 
 
 def _of_each_job(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a sweep, in which options of a group that is swept are applied to each job alone.
 
     Hydra first composes a config without what is swept, where the default choice of a group may lack such an option.
-    A value that is one of one choices is swept too.
+    A value that is one of one choices is swept too. Hydra knows no choice of null, and takes quotes from a text in one.
     """
     parser = OverridesParser.create()
     parsed: dict[str, Override] = {}
@@ -136,7 +139,7 @@ def _of_each_job(arguments: Sequence[str]) -> list[str]:
             parsed[argument] = parser.parse_override(argument)
     groups = tuple(f"{one.key_or_group}." for one in parsed.values() if one.is_sweep_override())
     own = [name for name, one in parsed.items() if not one.is_sweep_override() and one.type is OverrideType.CHANGE]
-    own = [name for name in own if name.startswith(groups) and not name.endswith("=")]
+    own = [name for name in own if name.startswith(groups) and not re.search("""=$|=null$|['"]""", name)]
     return [re.sub("=(.*)", r"=choice(\1)", name, count=1) if name in own else name for name in arguments]
 
 
