@@ -182,6 +182,21 @@ def test_maps_are_of_held_out_cells_and_of_the_largest_variance(tmp_path: Path) 
     assert some_cells(run) is None
 
 
+def test_embeddings_that_were_changed_in_the_file_are_named_as_damaged(tmp_path: Path) -> None:
+    (run, *_), _ = read_runs([make_sweep(tmp_path, EFFECTS, seeds=1)])
+    path = run.directory / "embeddings.parquet"
+    cells, whole = pd.read_parquet(path), bytearray(path.read_bytes())
+    cells["embedding"] = [embedding * np.nan for embedding in cells["embedding"]]
+    cells.to_parquet(path)
+    with pytest.raises(ValueError, match=rf"{path} is damaged: it holds embeddings that are not finite"):
+        some_cells(run)
+    whole[4:60] = b"\xff" * 56
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match=rf"{path} is damaged: .*the report then lacks its pictures") as raised:
+        some_cells(run)
+    assert isinstance(raised.value.__cause__, OSError)  # of pyarrow, with no number of the system
+
+
 def test_what_is_tested_is_drawn_below_the_scores(tmp_path: Path) -> None:
     table = compare(arms_of(read_runs([make_sweep(tmp_path, EFFECTS)])[0]))
     above, below = score_plot(table[table["score"] == "probe"], "random").axes

@@ -22,6 +22,8 @@ def some_cells(run: FinishedRun) -> pd.DataFrame | None:
     with damage_told(path):
         cells = pd.read_parquet(path)
         held_out = cells[cells["part"] == "validation"]
+        if not np.isfinite(np.concatenate([np.empty(0), *held_out["embedding"]])).all():
+            raise ValueError("it holds embeddings that are not finite")
     if len(held_out) < 3:
         return None
     return held_out.iloc[np.linspace(0, len(held_out) - 1, min(MOST_CELLS, len(held_out))).astype(int)]

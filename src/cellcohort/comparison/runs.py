@@ -179,9 +179,14 @@ def damage_told(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        if (
+            isinstance(error, OSError) and error.errno is not None
+        ):  # of the disk; pyarrow's of what a file holds have none
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
-            f"{path} is damaged: {error}. Restore it from a copy, or remove it: the report then lacks its pictures."
+            f"{path} is damaged: {reason}. Restore it from a copy, or remove it: the report then lacks its pictures."
         ) from error
 
 
