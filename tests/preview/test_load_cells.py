@@ -288,6 +288,8 @@ def test_missing_labels_rows_that_are_there_twice_and_missing_features_are_told_
         with pytest.raises(ValueError, match="missing") as error:
             load_tracks(saved(tmp_path, frame=mended), MAPPED, 30)
         assert [n for n, fault in enumerate(faults) if fault.partition(" of ")[0] in str(error.value)] == told
+    with pytest.raises(ValueError, match=r"missing values: 'condition'[\s\S]*\nalso: .*merge_labels"):
+        tracks.Tracks(saved(tmp_path, frame=frame), MAPPED, 30, merge_labels={"condition": {"Z": "Q"}}).check()
     lost = frame.assign(experiment=frame["experiment"].mask(frame["time"] < 2)).drop_duplicates()
     with pytest.raises(ValueError, match="missing values: 'experiment'") as error:
         load_tracks(saved(tmp_path, frame=lost), MAPPED, 30)

@@ -207,7 +207,10 @@ def cells_of(
             "merge_labels renames conditions, but these come from a threshold, which names them; "
             "take 'condition' out of merge_labels."
         )
-    table = merged(table, merge_labels, named, [*roles.features, *roles.columns("time", "hours")])
+    renamed = faults.of(merged, table, merge_labels, named, [*roles.features, *roles.columns("time", "hours")])
+    if renamed is None:
+        raise faults.error()
+    table = renamed
     derived: dict[str, Any] = {}
     of: dict[str, str | None] = {}  # the column of each of the two, in the end
     for role in ("experiment", "condition"):
