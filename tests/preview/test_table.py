@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from cellcohort.data.table import Table
-from cellcohort.preview import training_cells
+from cellcohort.preview import findings, survey, training_cells
 from stores import QUIET
 
 pytestmark = QUIET
@@ -84,3 +84,47 @@ def test_a_table_that_is_not_as_named_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.h5ad").write_text("x")
     with pytest.raises(ValueError, match=r"bad\.h5ad has no obs that can be read"):
         Table(tmp_path / "bad.h5ad").cells()
+
+
+def plates_of_wells(path: Path, wells: int, seed: int) -> Path:
+    """Three plates with so many wells of each of three conditions, of 20 to 60 cells each."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        (plate, condition, f"{condition}{well}")
+        for plate in ("007", "008", "0013")
+        for condition in ("mock/ctrl", "drug", "other")
+        for well in range(wells)
+        for _ in range(rng.integers(20, 60))
+    ]
+    pd.DataFrame(rows, columns=["experiment", "condition", "Well"]).to_csv(path / "wells.csv", index=False)
+    return path / "wells.csv"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("seed", range(3))
+def test_conditions_of_an_experiment_without_held_out_cells_are_named_with_a_split_that_has_some(
+    tmp_path: Path, seed: int
+) -> None:
+    line = ["split.by=[experiment,Well]", f"split.seed={seed}"]
+    path = plates_of_wells(tmp_path, 3, seed)
+    made = config(path, *line)
+    found = training_cells(made)
+    frame = pd.read_csv(path, dtype=str)
+    out = frame.drop(found.cells.rows).groupby(["experiment", "condition"]).size()
+    pairs = frame.groupby(["experiment", "condition"]).size().index
+    lost = [f"{c} of {e}" for e, c in pairs if (e, c) not in out.index and e in out.index.get_level_values(0)]
+    assert lost and sorted(found.not_scored) == sorted(lost)
+    sampler = instantiate(made.batch_sampler, found.cells, world_size=1)
+    (told,) = [one for one in findings(survey(sampler, source=found)) if "no held-out cells" in one.problem]
+    assert all(one in told.problem for one in lost[:6]) and told.typed.startswith("split.fraction=0.")
+    assert not training_cells(config(path, *line, told.typed)).not_scored, "the advice holds"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_conditions_of_one_well_an_experiment_get_no_fraction(tmp_path: Path) -> None:
+    found = training_cells(config(plates_of_wells(tmp_path, 1, 0), "split.by=[experiment,Well]"))
+    assert found.not_scored and found.scored_with is None
+
+
+def test_whole_experiments_held_out_lack_no_condition(tmp_path: Path) -> None:
+    assert not training_cells(config(plates_of_wells(tmp_path, 3, 0), "split.by=experiment")).not_scored

@@ -74,6 +74,31 @@ def tell_conditions_of_one_side(cells: CellTable, training: np.ndarray, held_out
         )
 
 
+def pairs_without_validation(cells: CellTable, held_out: np.ndarray) -> list[str]:
+    """Name conditions of experiments that have no cell for validation, though others of the experiment have some.
+
+    Parameters
+    ----------
+    cells : CellTable
+        The cells of either part.
+    held_out : numpy.ndarray of bool, shape (n_cells,)
+
+    Returns
+    -------
+    list of str
+        Such as ``mock of plate_1``.
+    """
+    if not (cells.has("experiment") and cells.has("condition")):
+        return []
+    experiment, joint = cells.column("experiment"), cells.column(["experiment", "condition"])
+    of = np.zeros(len(joint.labels), np.int64)
+    of[joint.codes] = experiment.codes
+    known = ~cells.unlabelled("condition")
+    fit, held = (np.bincount(joint.codes[part & known], minlength=len(of)) > 0 for part in (~held_out, held_out))
+    lost = fit & ~held & np.isin(of, of[held]) & np.isin(of, of[fit])
+    return ["{1} of {0}".format(*joint.labels[code]) for code in np.flatnonzero(lost)]
+
+
 def _without(cells: CellTable, part: np.ndarray) -> list[Any]:
     """Return the conditions that have no cell in a part of the table."""
     if not cells.has("condition"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -15,8 +17,10 @@ from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import describe_copies
 from cellcohort.datasets.sample_columns import Inseparable, inseparable
 from cellcohort.datasets.split import CHUNK, ROW
+from cellcohort.datasets.split_warnings import pairs_without_validation
 from cellcohort.messages import joined, listed, several
 
+FRACTIONS = (0.25, 0.34, 0.5)  # of cells to hold out, that are tried
 FEATURES = 8  # names of features that are listed
 
 
@@ -42,6 +46,10 @@ class TrainingCells:
         The config of the objective; empty where it is not known.
     inseparable : Inseparable or None
         A column of samples, such as the well, that the condition cannot be told apart from in held-out cells.
+    not_scored : sequence of str
+        Conditions of experiments without held-out cells, where the experiment has some.
+    scored_with : float or None
+        A larger ``split.fraction`` that leaves none of these; None where that is not known.
     """
 
     dataset: Any
@@ -52,6 +60,8 @@ class TrainingCells:
     copies: str = ""
     objective: Mapping[str, Any] = MappingProxyType({})
     inseparable: Inseparable | None = None
+    not_scored: Sequence[str] = ()
+    scored_with: float | None = None
 
     @property
     def cells(self) -> CellTable:
@@ -141,6 +151,7 @@ def training_cells(config: DictConfig) -> TrainingCells:
     n_copies = n_all - sum(len(part.cells) + part.n_left_out for part in (training, validation))
     store = getattr(whole, "store", None)
     copies = describe_copies(whole.cells) if store is None else str(store.manifest.get("copies", ""))
+    either, fitted = _sides(whole.cells, training.cells, validation.cells)
     found = TrainingCells(
         training,
         n_all,
@@ -149,20 +160,35 @@ def training_cells(config: DictConfig) -> TrainingCells:
         n_copies,
         copies,
         objective,  # type: ignore[arg-type]
-        _inseparable(whole.cells, training.cells, validation.cells),
+        inseparable(either, fitted) if whole.cells.has("condition") else None,
+        not_scored := pairs_without_validation(either, ~fitted),
+        _larger_fraction(config, whole) if not_scored else None,
     )
     if found.store is not None and config.batch_sampler.get("chunk_size"):
         found.store.check_chunk_size(config.batch_sampler.chunk_size)
     return found
 
 
-def _inseparable(cells: CellTable, training: CellTable, validation: CellTable) -> Inseparable | None:
-    if not cells.has("condition"):
-        return None
+def _sides(cells: CellTable, training: CellTable, validation: CellTable) -> tuple[CellTable, np.ndarray]:
+    """Return the cells of either part, and which of them are for training."""
     rows = np.arange(len(cells)) if cells.rows is None else cells.rows
     held_out, fitted = (np.isin(rows, part.rows) for part in (validation, training) if part.rows is not None)
     either = np.flatnonzero(held_out | fitted)
-    return inseparable(cells.take(either), fitted[either])
+    return cells.take(either), fitted[either]
+
+
+def _larger_fraction(config: DictConfig, whole: Any) -> float | None:
+    """Return a larger share to hold out, by which each condition of an experiment has cells on both sides."""
+    if config.split.get("held_out") is not None or config.split.get("fold") is not None:
+        return None
+    for fraction in (one for one in FRACTIONS if one > config.split.fraction):
+        with warnings.catch_warnings(), suppress(ValueError):
+            warnings.simplefilter("ignore")
+            training, validation = instantiate(config.split, whole, fraction=fraction)
+            either, fitted = _sides(whole.cells, training.cells, validation.cells)
+            if not (pairs_without_validation(either, ~fitted) or pairs_without_validation(either, fitted)):
+                return fraction
+    return None
 
 
 def _check_labels(cells: CellTable, of_objective: Sequence[str], norm: str | None) -> None:

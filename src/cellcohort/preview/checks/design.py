@@ -110,6 +110,23 @@ def samples(survey: Survey) -> Iterator[Finding]:
     )
 
 
+def not_scored(survey: Survey) -> Iterator[Finding]:
+    """Find conditions of experiments that have no held-out cells, though others of the experiment have some."""
+    source = survey.source
+    if source is None or not (pairs := source.not_scored):
+        return
+    fraction = source.scored_with
+    yield Finding(
+        f"{several(len(pairs), 'condition')} of experiments {'has' if len(pairs) == 1 else 'have'} no held-out cells "
+        f"({listed(pairs, FEW)}): scores within the experiment leave them out.",
+        "Hold out more, so that each condition of an experiment has some."
+        if fraction
+        else "Use a larger split.fraction, hold out other or smaller groups (split.by, split.held_out), or repeat "
+        "these conditions in their experiments.",
+        typed=f"split.fraction={fraction}" if fraction else "",
+    )
+
+
 def _conclusions(experiment: Column, condition: Column) -> str:
     """Return what can and cannot be concluded where each experiment has one condition."""
     _, first = np.unique(experiment.codes, return_index=True)
