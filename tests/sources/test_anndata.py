@@ -106,6 +106,14 @@ def test_counts_and_other_values_are_not_joined(tmp_path: Path, other: np.ndarra
     assert note.startswith("raw/X looks like counts (whole numbers from 0 to ") and "other.h5ad" in note
 
 
+@pytest.mark.parametrize(("values", "told"), [(COUNTS, True), (LOGARITHMS, False), (Z_SCORES, False)])
+def test_counts_are_stored_as_they_are_which_is_told(tmp_path: Path, values: np.ndarray, told: bool) -> None:
+    source = AnnDataFiles(file_of(tmp_path / "cells.h5ad", values))
+    (note,) = source.notes
+    assert ("stored as they are" in note and "scanpy.pp.log1p" in note) == told
+    np.testing.assert_array_equal(source.read(0, len(values)), values.astype(np.float32))
+
+
 @pytest.mark.parametrize("other", [LOGARITHMS, Z_SCORES])
 def test_counts_and_other_values_of_one_file_are_told_apart(tmp_path: Path, other: np.ndarray) -> None:
     values = np.where((np.arange(len(COUNTS)) % 3 == 0)[:, None], COUNTS, other)

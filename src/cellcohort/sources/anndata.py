@@ -19,6 +19,10 @@ from cellcohort.messages import listed, several, typed_option
 
 ADDED = ("source_file", "source_row", "copy_group", "stored_chunk")  # columns of obs of a store and of its reader
 Kinds = Literal["same", "any"]
+OF_COUNTS = (
+    "; they are stored as they are, and training only standardises each feature: normalise cells and take log1p first "
+    "(for example scanpy.pp.normalize_total and scanpy.pp.log1p)"
+)
 
 
 class AnnDataFiles:
@@ -122,7 +126,8 @@ class AnnDataFiles:
                 f"source.layer to one of the same kind in all files (they have: {listed(layers) or 'none'}), write the "
                 "files anew, or set source.kinds=any to join them as they are."
             )
-        return [f"{self._files[0].element} looks like {one}" for one in said]
+        advice = [OF_COUNTS if kind == COUNTS else "" for kind in found]
+        return [f"{self._files[0].element} looks like {one}{more}" for one, more in zip(said, advice, strict=True)]
 
     def read(self, start: int, stop: int) -> Any:
         parts: list[Any] = []
