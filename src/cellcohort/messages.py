@@ -17,6 +17,12 @@ def listed(names: Iterable[Any], most: int = 20, show: Callable[[Any], str] = st
     return separator.join(map(show, names[:most])) + rest
 
 
+def in_list(label: Any) -> str:
+    """Return a label as a list in a sentence has it: in quotes where it holds a comma, a colon or a semicolon."""
+    text = str(label)
+    return repr(text) if re.search(r"[,:;]", text) else text
+
+
 def several(n: int, what: str, plural: str | None = None) -> str:
     """Return a number and what it counts, such as ``1 track``, ``1,936 tracks``, ``2 batches`` or ``0 copies``.
 

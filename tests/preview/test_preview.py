@@ -175,6 +175,18 @@ def test_what_is_well_is_not_complained_of() -> None:
 SCARCE = {("a", "x"): 400, ("a", "y"): 400, ("b", "x"): 400, ("b", "y"): 3, ("c", "x"): 400}
 
 
+def test_labels_that_hold_a_comma_are_quoted_in_a_list() -> None:
+    scarce = {("MOI: 5", "ZIKV, MOI 0.5"): 400, ("MOI: 5", "mock"): 3, ("b", "ZIKV, MOI 0.5"): 400}
+    with pytest.warns(ShortfallWarning):
+        made = sampler(cells_of(scarce), {"experiment": ExperimentAware(), "condition": ConditionBalanced()})
+    said = problems(survey(made))
+    assert "mock: 0.0 % instead of 50.0 % in batches of experiment b, mock: 15.0 % instead of 50.0 % in" in said
+    assert "in batches of experiment 'MOI: 5'." in said
+    ratio = ConditionBalanced(ratio={"ZIKV, MOI 0.5": 0.75, "mock": 0.25})
+    lines = " ".join(asked_lines(sampler(cells_of({**scarce, ("b", "mock"): 400}), {"condition": ratio})))
+    assert "'ZIKV, MOI 0.5' 75.0 %, mock 25.0 %." in lines
+
+
 def test_what_the_table_lacks_is_said_with_the_reason_and_the_measure() -> None:
     with pytest.warns(ShortfallWarning):
         made = sampler(cells_of(SCARCE), {"experiment": ExperimentAware(), "condition": ConditionBalanced()})

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import sparse
 
 from cellcohort.cells import CellTable
-from cellcohort.messages import listed, several
+from cellcohort.messages import in_list, listed, several
 
 COPIES = "copy_group"  # column of cells: number of the group of cells with the same values, 0 for those without
 DIGEST_BYTES = 8
@@ -192,6 +192,6 @@ def describe_copies(cells: CellTable) -> str:
     if not columns:
         return described(groups, {"the table": len(cells)})
     stratum = cells.column(columns)
-    names = [" x ".join(map(str, label)) for label in stratum.labels]
+    names = [" x ".join(map(in_list, label)) for label in stratum.labels]
     sizes = {name: int(n) for name, n in zip(names, stratum.counts(), strict=True) if n}
     return described(groups[np.argsort(stratum.codes, kind="stable")], sizes)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cellcohort.cells import CellTable
-from cellcohort.messages import listed, plural_of, several
+from cellcohort.messages import in_list, listed, plural_of, several
 
 SMALL = 0.5  # part of the share asked for, of either part of the split, below which a part is small
 
@@ -67,9 +67,9 @@ def tell_conditions_of_one_side(cells: CellTable, training: np.ndarray, held_out
     if len(apart):
         warnings.warn(
             f"In {len(apart):,} of {several(len(experiment.present()), 'experiment')} "
-            f"({listed((experiment.labels[code] for code in apart), 3)}), cells for validation have other conditions "
-            f"than those for training: conditions cannot be scored within these. {remedy}, or whole experiments "
-            "(split.by=experiment).",
+            f"({listed((experiment.labels[code] for code in apart), 3, in_list)}), cells for validation have "
+            "other conditions than those for training: conditions cannot be scored within these. "
+            f"{remedy}, or whole experiments (split.by=experiment).",
             stacklevel=1,
         )
 

@@ -11,7 +11,7 @@ from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.coded_columns import factorized
 from cellcohort.evaluation.replicates import ALIKE, Rule, all_alike, average_precision, on_sphere, over_labels
 from cellcohort.evaluation.score import Held, Score, noted
-from cellcohort.messages import joined, several
+from cellcohort.messages import in_list, joined, several
 
 Taken = Literal["all", "held_out"]
 NAMES = ("mechanism_map", "nsc", "nscb")
@@ -161,7 +161,7 @@ def _without_lonely(made: Profiles, apart: bool) -> tuple[Profiles, np.ndarray, 
 def _nearest(name: str, made: Profiles, names: np.ndarray, of: str, apart: bool) -> Score:
     kept, may_be, lost = _without_lonely(made, apart)
     who = "compound and batch" if apart else "compound"
-    left_out = [f"{names[code]} (no two profiles of another {who})" for code in lost]
+    left_out = [f"{in_list(names[code])} (no two profiles of another {who})" for code in lost]
     right = may_be & (kept.mechanism[:, None] == kept.mechanism)
     scored = right.any(axis=1)
     if len(np.unique(kept.mechanism)) < 2:
@@ -182,7 +182,7 @@ def _nearest(name: str, made: Profiles, names: np.ndarray, of: str, apart: bool)
 
 def _map(made: Profiles, names: np.ndarray, of: str) -> Score:
     kept, _, lost = _without_lonely(made, apart=False)
-    left_out = [f"{names[code]} (one compound)" for code in lost]
+    left_out = [f"{in_list(names[code])} (one compound)" for code in lost]
     found = average_precision(
         kept.values, Rule([kept.mechanism], [kept.compound], [], [kept.mechanism])
     ) if len(np.unique(kept.mechanism)) > 1 else None  # fmt: skip

@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 from cellcohort.cells import Column
 from cellcohort.evaluation.probes import draws_of
 from cellcohort.evaluation.score import Held, Score, noted
-from cellcohort.messages import several
+from cellcohort.messages import in_list, several
 from cellcohort.sampling.rng import key_of, uniform
 
 WAYS = 32  # permutations that are computed at once
@@ -64,7 +64,7 @@ def ilisi_scores(inputs: np.ndarray, held: Held, most: int = 4000) -> list[Score
         return [_ilisi_score(inputs, held, most)]
     of_each = {label.strip(): _ilisi_score(inputs[rows], part, most) for label, rows, part in held.of_markers()}
     scored = {label: score for label, score in of_each.items() if np.isfinite(score.value)}
-    left_out = [f"{label} ({score.note})" for label, score in of_each.items() if label not in scored]
+    left_out = [f"{in_list(label)} ({score.note})" for label, score in of_each.items() if label not in scored]
     if not scored:
         note = noted("needs a marker that two experiments have", left_out=left_out)
         return [Score("experiment_ilisi", np.nan, True, 0, note)]

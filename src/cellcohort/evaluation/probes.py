@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cellcohort.datasets.sample_columns import inseparable
 from cellcohort.evaluation.score import Held, Score, bootstrap_interval, noted, one_per_group
-from cellcohort.messages import several
+from cellcohort.messages import in_list, several
 
 Folds = list[tuple[np.ndarray, np.ndarray]]
 NEIGHBOURS = 15
@@ -216,11 +216,11 @@ def _across(held: Held) -> tuple[Folds, list[str]]:
     for code in there:
         fit, rest = (np.unique(experiment[(codes == code) & part]) for part in (held.training, ~held.training))
         if not len(rest):
-            left_out.append(f"{condition.labels[code]} (no held-out cells)")
+            left_out.append(f"{in_list(condition.labels[code])} (no held-out cells)")
         elif not len(fit):
-            left_out.append(f"{condition.labels[code]} (no training cells)")
+            left_out.append(f"{in_list(condition.labels[code])} (no training cells)")
         elif len(fit) == 1 and set(fit) == set(rest):
-            left_out.append(f"{condition.labels[code]} (in {held.experiment.labels[fit[0]]} only)")
+            left_out.append(f"{in_list(condition.labels[code])} (in {held.experiment.labels[fit[0]]} only)")
         else:
             scored.append(code)
     folds = []
@@ -334,7 +334,7 @@ def experiment_scores(inputs: np.ndarray, held: Held) -> list[Score]:
     present = np.unique(told.truth)
     value = recall_score(told.truth, told.answer, labels=present, average="macro", zero_division=0)
     lost = np.setdiff1d(np.unique(codes), present)
-    left_out = [f"{experiment.labels[i]} (in one part of the split only)" for i in lost]
+    left_out = [f"{in_list(experiment.labels[i])} (in one part of the split only)" for i in lost]
     note = noted(told.chance(present) + _each_marker(held), held.difference_of_conditions, left_out=[*left_out, *alone])
     return [Score(name, float(value), False, len(told.truth), note)]
 

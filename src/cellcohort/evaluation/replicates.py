@@ -14,7 +14,7 @@ from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.sample_columns import samples
 from cellcohort.datasets.split import CHUNK
 from cellcohort.evaluation.score import Held, Score, bootstrap_interval, noted
-from cellcohort.messages import joined, listed, several
+from cellcohort.messages import in_list, joined, listed, several
 
 Labels = Sequence[np.ndarray]
 MOST = 2000  # cells of which all pairs are compared
@@ -267,9 +267,9 @@ def _confounded(held: Held, scored: np.ndarray, rows: np.ndarray, replicates: Re
         names = [held.cells.column(name) for name in names_of([replicates.pos_sameby])]
         labels = {" x ".join(str(one.labels[one.codes[row]]) for one in names) for row in scored[alone]}
         said.append(
-            f"confounded for {listed(sorted(labels), 3)}: cells have replicates in their own experiment and negatives "
-            "in others only, so that what differs between experiments can look like a difference between conditions; "
-            "evaluation.replicates.pos_diffby=[experiment] takes replicates of other experiments"
+            f"confounded for {listed(sorted(labels), 3, in_list)}: cells have replicates in their own experiment and "
+            "negatives in others only, so that what differs between experiments can look like a difference between "
+            "conditions; evaluation.replicates.pos_diffby=[experiment] takes replicates of other experiments"
         )
     for name, sample in samples(held.cells):
         pairs = np.unique(np.stack([sample[rows], _jointly(every.pos_sameby)]), axis=1)[0]

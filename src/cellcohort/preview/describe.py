@@ -9,7 +9,7 @@ import numpy as np
 from cellcohort.cells import CellTable, Column, names_of
 from cellcohort.composition.meter import title_of
 from cellcohort.composition.metrics import label_texts
-from cellcohort.messages import listed, plural_of, several
+from cellcohort.messages import in_list, listed, plural_of, several
 from cellcohort.sampling.axes.base import Axis, CapAxis, GroupAxis, ShareAxis, WindowAxis
 from cellcohort.sampling.baselines.base import Baseline
 from cellcohort.sampling.protocol import Sampler
@@ -85,7 +85,7 @@ def _group(axis: GroupAxis, sampler: Sampler) -> str:
     else:
         how = "is primary in proportion to its weight"
     left_out = [name for name, w, n in zip(label_texts(column.labels), weights, cells, strict=True) if n and not w]
-    out = f" Left out: {listed(left_out, FEW)}." if left_out else ""
+    out = f" Left out: {listed(left_out, FEW, in_list)}." if left_out else ""
     primary, of = f"one primary {title_of(axis)}", "it"
     if axis.n_primary > 1:
         primary, of = f"{axis.n_primary} primary {plural_of(title_of(axis))} in equal blocks", "them"
@@ -105,10 +105,10 @@ def _share(axis: ShareAxis, column: Column, of_group: str) -> str:
     wanted = shares[present & (shares > 0)]
     labels = label_texts(column.labels)
     left_out = [name for name, s, p in zip(labels, shares, present, strict=True) if p and not s]
-    out = f" Left out: {listed(left_out, FEW)}." if left_out else ""
+    out = f" Left out: {listed(left_out, FEW, in_list)}." if left_out else ""
     if np.allclose(wanted, wanted[0]):
         same = f"the cells{of_group} in a batch" if of_group else f"the batch, {percent(wanted[0])}"
         return f"Each {title_of(axis)} has the same share of {same}.{out}"
-    each = [f"{name} {percent(s)}" for name, s in zip(labels, shares, strict=True) if s > 0]
+    each = [f"{in_list(name)} {percent(s)}" for name, s in zip(labels, shares, strict=True) if s > 0]
     part = f"the cells{of_group} in a batch, in proportion to" if of_group else "the batch:"
     return f"Each {title_of(axis)} has its share of {part} {listed(each, FEW)}.{out}"

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from cellcohort.messages import listed, several
+from cellcohort.messages import in_list, listed, several
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.checks.design import nested
 from cellcohort.preview.describe import FEW, has_axis, percent
@@ -80,7 +80,9 @@ def drift(survey: Survey) -> Iterator[Finding]:
             np.abs(found - asked) * survey.n_batches > 1
         )
         order = np.argsort(-np.abs(found - asked) * off, kind="stable")[: np.count_nonzero(off)]
-        texts = [f"{group.names[code]}: {percent(found[code])} instead of {percent(asked[code])}" for code in order]
+        texts = [
+            f"{in_list(group.names[code])}: {percent(found[code])} instead of {percent(asked[code])}" for code in order
+        ]
     if group is None or not (texts or unreached):
         return
     batches = several(survey.n_batches, "batch")

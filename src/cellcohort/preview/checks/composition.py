@@ -8,7 +8,7 @@ import numpy as np
 
 from cellcohort.cells import Name, names_of
 from cellcohort.composition.metrics import label_texts
-from cellcohort.messages import listed, plural_of, several
+from cellcohort.messages import in_list, listed, plural_of, several, typed_option
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.checks.balance import with_chunk_windows
 from cellcohort.preview.checks.design import nested
@@ -82,13 +82,13 @@ def _labels_short(survey: Survey, shares: LabelShares) -> tuple[list[str], bool]
         rows, n = shares.by_primary, len(shares.cells)
         pairs = group.column.codes.astype(np.int64) * n + shares.column.codes
         cells = np.bincount(pairs, minlength=len(rows) * n).reshape(-1, n)
-        where = [f" in batches of {group.title} {name}" for name in group.names]
+        where = [f" in batches of {group.title} {in_list(name)}" for name in group.names]
     asked = np.broadcast_to(np.asarray(shares.asked) if where == [""] else shares.asked_by_primary, rows.shape)
     lacking = np.nan_to_num((asked - rows) * size)
     lacking[lacking <= np.maximum(1.0, 0.1 * asked * size)] = 0
     order = [divmod(int(k), lacking.shape[1]) for k in np.argsort(-lacking, axis=None, kind="stable")]
     texts = [
-        f"{shares.names[code]}: {percent(rows[row, code])} instead of {percent(asked[row, code])}{where[row]}"
+        f"{in_list(shares.names[code])}: {percent(rows[row, code])} instead of {percent(asked[row, code])}{where[row]}"
         for row, code in order[: np.count_nonzero(lacking)]
     ]
     return texts, bool((cells[lacking > 0] == 0).any())
@@ -196,7 +196,7 @@ def _too_few_tracks(survey: Survey, cap: CapAxis | None) -> str:
         counts = np.bincount(pairs // n_labels, minlength=len(of.labels))
         share, primary = (1 - group.leaky) / group.n_primary, (counts > 0) & (group.weights(of) > 0)
         few = primary & (counts * most < np.floor(survey.batch_cells * share))
-        names = listed(label_texts([of.labels[code] for code in np.flatnonzero(few)]), 3)
+        names = listed(label_texts([of.labels[code] for code in np.flatnonzero(few)]), 3, in_list)
         who = f"{few.sum():,} of {several(int(primary.sum()), title_of(group))} ({names}) "
         who += "has" if few.sum() == 1 else "have"
     if not few.any():
@@ -211,7 +211,7 @@ def _too_few_tracks(survey: Survey, cap: CapAxis | None) -> str:
     if group and few.sum() < primary.sum():
         others += ", or give these weight 0 (sampler.experiment_aware.weights)"
     if survey.source is not None and "exclude" in survey.source.objective:
-        others += f", or spare them as negatives (objective.exclude=[{','.join(names_of([column]))}])"
+        others += f", or spare them as negatives ({typed_option('objective.exclude', names_of([column]))})"
     return (
         f"{who} {n}{of_each}, too few for the {places} that a batch takes there, so {effect}: use a "
         f"batch_sampler.batch_size of at most {max(room, 1)}{others}."

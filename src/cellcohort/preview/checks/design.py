@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cellcohort.cells import Column
-from cellcohort.messages import listed, several
+from cellcohort.messages import in_list, listed, several
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.describe import FEW, has_axis, title_of
 from cellcohort.preview.survey import Survey
@@ -76,8 +76,8 @@ def confounded(survey: Survey) -> Iterator[Finding]:
         return
     if alone and n_conditions > 1 and n_experiments > 1:
         yield Finding(
-            f"Only one condition in {len(alone):,} of {several(n_experiments, 'experiment')} ({listed(alone, FEW)}): "
-            "there, conditions cannot be compared within the experiment.",
+            f"Only one condition in {len(alone):,} of {several(n_experiments, 'experiment')} "
+            f"({listed(alone, FEW, in_list)}): there, conditions cannot be compared within the experiment.",
             "Compare conditions over the experiments that hold several.",
         )
     n = np.bincount(pairs[1], minlength=len(condition.labels))
@@ -100,7 +100,7 @@ def samples(survey: Survey) -> Iterator[Finding]:
     said = str(found)
     only = (
         f"{n:,} of {several(found.n_conditions, 'condition')} {'has' if n == 1 else 'have'} one {of} only "
-        f"({listed(found.alone, FEW)}), so that no split tells the two apart."
+        f"({listed(found.alone, FEW, in_list)}), so that no split tells the two apart."
     )
     yield Finding(
         f"{said[0].upper()}{said[1:]}. A score of the condition may be one of the {of}.",

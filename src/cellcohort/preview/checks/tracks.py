@@ -9,7 +9,7 @@ import pandas as pd
 
 from cellcohort.cells import CellTable
 from cellcohort.datasets.positives import Clock
-from cellcohort.messages import joined, several
+from cellcohort.messages import in_list, joined, several
 from cellcohort.preview.checks import Finding
 from cellcohort.preview.describe import percent
 from cellcohort.preview.survey import Survey
@@ -31,7 +31,7 @@ def tracks_of_conditions(survey: Survey) -> Iterator[Finding]:
         return
     named = track.labels[mixed[0]]
     name = "/".join(map(str, named)) if isinstance(named, tuple) else named
-    labels = joined([str(condition.labels[code]) for code in label[of == mixed[0]][:4]])
+    labels = joined([in_list(condition.labels[code]) for code in label[of == mixed[0]][:4]])
     yield Finding(
         f"{len(mixed):,} of {several(len(found), 'track')} have cells of two conditions or more, such as track {name} "
         f"({labels}): their positives cross conditions, and the split holds them out by the condition of their first "
