@@ -160,7 +160,11 @@ def test_copies_of_a_table_are_told_in_the_preview(tmp_path: Path) -> None:
     assert found.n_copies == 50 and "50 cells more are left out" in found.held_out_line()
     assert found.copies.startswith("300 cells in 150 groups of the same values: 150 in p3 x mock, 50 in ")
     survey: Any = SimpleNamespace(source=found)
-    assert [each.problem for each in copies(survey)] == [f"There are {found.copies}"]
+    (one,) = copies(survey)
+    assert one.problem == f"There are {found.copies}"
+    assert one.change == "Remove the copies from the source, if they are not meant."
+    survey = SimpleNamespace(source=SimpleNamespace(copies=found.copies, store="a store"))
+    assert [each.change for each in copies(survey)] == [f"{one.change} Then prepare the store again."]
 
 
 def test_copies_of_whole_wells_of_profiles_stay_on_one_side(tmp_path: Path) -> None:

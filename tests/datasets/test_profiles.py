@@ -191,7 +191,7 @@ def test_profiles_are_previewed_and_trained_on(saved: Path, tmp_path: Path, monk
     ]  # fmt: skip
     run("preview", tmp_path / "preview", monkeypatch, *line)
     text = (tmp_path / "preview" / "preview.txt").read_text()
-    assert "100.0 % cross experiments" in text and "whole wells (split.by=track)" in text
+    assert "100.0 % cross experiments" in text and "whole wells (data.columns.well)" in text
     assert f"3 features: {', '.join(FEATURES)}." in text
     debug = ["logger=none", "evaluation=none", "loader.num_workers=0", "trainer=debug", "trainer.limit_train_batches=5"]
     run("train", tmp_path / "run", monkeypatch, *line, *debug)

@@ -332,17 +332,22 @@ def test_cover_is_not_advised_where_it_cannot_be_had() -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "whole", "track", "said"),
+    ("by", "whole", "track", "columns", "said"),
     [
-        ("track", "stored_chunk", None, "whole chunks of the store (no track is named, data.columns.track)."),
-        ("track", "track", "track", "whole tracks (split.by=track)."),
-        ("track", "lineage", "track", "whole lineages (split.by=track)."),
-        ("experiment", "stored_chunk", None, "whole experiments (split.by=experiment)."),
+        ("track", "well", None, {"well": "w"}, "whole wells (data.columns.well)."),
+        ("track", "table_row", None, {"well": None}, "whole rows of the table (no well is named, data.columns.well)."),
+        ("track", "table_row", None, {}, "whole rows of the table (no track is named, data.columns.track)."),
+        ("track", "stored_chunk", None, {}, "whole chunks of the store (no track is named, data.columns.track)."),
+        ("track", "track", "track", {}, "whole tracks (split.by=track)."),
+        ("track", "lineage", "track", {}, "whole lineages (split.by=track)."),
+        ("experiment", "stored_chunk", None, {}, "whole experiments (split.by=experiment)."),
     ],
 )
-def test_what_is_held_out_is_said_as_it_was(by: str, whole: str, track: str | None, said: str) -> None:
+def test_what_is_held_out_is_said_as_it_was(
+    by: str, whole: str, track: str | None, columns: dict[str, str], said: str
+) -> None:
     table = CellTable.from_frame(mixed(300), track=track)
-    of = TrainingCells(LabelledCells(table, whole), 400, by, {})
+    of = TrainingCells(LabelledCells(table, whole), 400, by, columns)
     assert of.held_out_line() == f"100 of 400 cells (25.0 %) are held out for validation: {said}"
 
 

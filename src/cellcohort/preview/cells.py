@@ -87,7 +87,10 @@ class TrainingCells:
         elif self.dataset.whole == CHUNK:
             what = "chunks of the store (no track is named, data.columns.track)"
         elif self.dataset.whole == ROW:
-            what = "rows of the table (no track is named, data.columns.track)"
+            unit = "well" if "well" in self.columns else "track"
+            what = f"rows of the table (no {unit} is named, data.columns.{unit})"
+        elif self.dataset.whole == "well":  # that split.by=track stands for, where there are no tracks
+            what = "wells (data.columns.well)"
         else:
             what = f"{joined([f'{name}s' for name in names_of([self.dataset.whole])])} (split.by=track)"
         n_out = self.n_all - len(self.cells) - self.n_copies - self.dataset.n_left_out

@@ -11,7 +11,7 @@ from cellcohort.preview.survey import Survey
 def copies(survey: Survey) -> Iterator[Finding]:
     """Find cells that are in the source more than once, under other names."""
     if survey.source is not None and survey.source.copies:
+        again = "" if survey.source.store is None else " Then prepare the store again."
         yield Finding(
-            f"There are {survey.source.copies}",
-            "Remove the copies from the source, if they are not meant; prepare a store of them again.",
+            f"There are {survey.source.copies}", f"Remove the copies from the source, if they are not meant.{again}"
         )
