@@ -103,7 +103,10 @@ def test_missing_values_are_counted_per_column() -> None:
     ("options", "message"),
     [
         ({"experiment": "well"}, r"experiment='well' is not a column; the table has plate, drug, h, marker"),
-        ({"experiment": "well"}, r"data\.columns\.experiment, or say null .*; in code experiment=None"),
+        (
+            {"experiment": "well"},
+            r"Give experiment the name of one of these, or None .* command line .* data\.columns\.experiment, or null",
+        ),
         ({"hours": "time"}, r"hours='time' is not a column"),
         ({"hours": "plate"}, r"hours='plate' has type .*, not numbers"),
         ({"missing": "drop"}, r"missing='drop' is not a choice"),

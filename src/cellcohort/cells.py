@@ -292,7 +292,8 @@ def _require(frame: pd.DataFrame, role: str, name: str) -> None:
         there = list(map(str, frame.columns))
         raise ValueError(
             f"{role}={name!r} is not a column; the table has {listed(there)}. {meant([name], there)}"
-            f"Name one of these with data.columns.{role}, or say null there if there is none; in code {role}=None."
+            f"Give {role} the name of one of these, or None where there is none; on the command line it is "
+            f"data.columns.{role}, or null there."
         )
     _only(frame, name, f"{role}=")
 

@@ -319,8 +319,8 @@ class ContrastiveModule(lightning.LightningModule):
             raise ValueError(
                 "model.norm=experiment needs the experiment of each cell, and "
                 + ("no loader names them" if cells is None else "the table has none")
-                + "; name its column with data.columns.experiment, train with a loader made by make_loader, or use "
-                "model.norm=batch."
+                + "; name its column with data.columns.experiment, in code CellTable.from_frame(..., experiment=...), "
+                "train with a loader made by make_loader, or use model.norm=batch."
             )
         with experiments(self._coded(["experiment"], cells, meta).flatten()) as self._pooled:
             yield

@@ -179,7 +179,7 @@ def test_columns_and_times_that_are_not_there_are_named_with_those_that_are() ->
     with pytest.raises(ValueError, match=r"pairs.different='plate': the table has no column 'plate'"):
         Partners(table(cells), PairRule(different=["experiment", "plate"]))
     bare = CellTable.from_frame(cells.drop(columns="hours"))
-    with pytest.raises(ValueError, match=r"need the time of every cell; name data.columns.hours"):
+    with pytest.raises(ValueError, match=r"name its column with data\.columns\.hours, in code CellTable"):
         Partners(bare, PairRule(same="condition", hours_at_most=1))
 
 

@@ -174,8 +174,8 @@ class Partners:
     def __init__(self, cells: CellTable, rule: PairRule) -> None:
         if rule.timed and cells.hours is None:
             raise ValueError(
-                "pairs.hours_at_most and pairs.hours_at_least need the time of every cell; name data.columns.hours, "
-                "or set both to null."
+                "pairs.hours_at_most and pairs.hours_at_least need the time of every cell; name its column with "
+                "data.columns.hours, in code CellTable.from_frame(..., hours=...), or set both to null, in code None."
             )
         n = len(cells)
         self.seed, self.hours = rule.seed, cells.hours
