@@ -354,6 +354,7 @@ def test_the_preview_sees_the_cells_that_training_sees_and_decodes_nothing(
     data = load()
     monkeypatch.delattr(Chunks, "_read")
     seen = load_cells(collection, patch=PATCH, tau_hours=TAU, cache=tmp_path / "cache", also=["well"])
+    assert len(seen) + seen.n_without_positive == len(data.every_cell()) > len(seen), "which the preview tells"
     assert seen.whole == data.whole and seen.cells.frame.equals(data.cells.frame)
 
 
