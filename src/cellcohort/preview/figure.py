@@ -54,7 +54,8 @@ def picture(survey: Survey, title: str = "") -> Figure:
     if survey.group and beside:
         heights.append(_height(1 + len(_shown(survey.group)[0])))
     heights.append(_height(min(12, len(_strata(survey)[0]))))
-    figure = Figure(figsize=(WIDTH, 1.0 + sum(heights)), dpi=110, layout="tight")
+    figure = Figure(figsize=(WIDTH, 1.0 + sum(heights)), dpi=110)
+    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)  # inches; "tight" takes longer
     rows = figure.add_gridspec(len(heights), 2, height_ratios=heights)
     for row, shares in enumerate(columns):
         _shares(figure.add_subplot(rows[row, 0]), shares)
@@ -209,7 +210,7 @@ def _by_primary(axes: Axes, group: LabelShares, shares: LabelShares) -> None:
         for label in axes.get_xticklabels():
             label.set(rotation=50, ha="right", rotation_mode="anchor")
     if len(codes) > 10:
-        bar = axes.figure.colorbar(image, ax=axes, pad=0.01)
+        bar = axes.figure.colorbar(image, cax=axes.inset_axes((1.01, 0.0, 0.03, 1.0)))
         bar.ax.tick_params(labelsize=_SIZE - 1)
         bar.set_label(f"minus {name} (percentage points)", fontsize=_SIZE - 1)
     else:
