@@ -204,6 +204,7 @@ TABLES: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:'time' is a feature that the model sees")
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_a_table_is_read_once_and_gives_the_same_cells_and_inputs(

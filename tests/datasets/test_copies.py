@@ -243,5 +243,5 @@ def test_copies_are_counted_in_preparation_and_preview(doubled: Path) -> None:
     groups = store.obs()["copy_group"]
     assert (groups > 0).sum() == 240 and groups.max() == 120
     assert store.manifest["copies"].startswith("240 cells in 120 groups of the same values: ")
-    survey: Any = SimpleNamespace(source=SimpleNamespace(copies=store.manifest["copies"]))
+    survey: Any = SimpleNamespace(source=SimpleNamespace(copies=store.manifest["copies"], store=store))
     assert [found.problem for found in copies(survey)] == [f"There are {store.manifest['copies']}"]

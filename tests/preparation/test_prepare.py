@@ -596,7 +596,7 @@ def test_values_that_cannot_be_stored_are_told_by_file_and_its_own_rows(
 def test_a_directory_of_files_is_told_from_a_file(tmp_path: Path) -> None:
     write(cells(30), tmp_path / "one.h5ad")
     with pytest.raises(
-        ValueError, match=r"is a directory of 1 h5ad file, such as one\.h5ad; name these, 'source.path=.*/\*\.h5ad'"
+        ValueError, match=r"is a directory of 1 h5ad file, such as one\.h5ad; name these, 'source.path=\".*/\*\.h5ad\"'"
     ):
         AnnDataFiles(tmp_path)
 
@@ -616,7 +616,7 @@ def test_files_must_have_the_same_features(tmp_path: Path) -> None:
             r"prepare\.group_by names 'plate', .* columns experiment, .* prepare\.group_by=\[\] for",
         ),
         ({"group_by": ["experiment", "track", "experiment"]}, r"prepare\.group_by=\[.*names 'experiment' twice; name"),
-        ({"group_by": None}, r"prepare\.group_by=None must be a list of columns; use prepare\.group_by=\[\]"),
+        ({"group_by": None}, r"prepare\.group_by=None must be a list of columns; use 'prepare\.group_by=\[\]'"),
         ({"together": "family"}, "together names 'family', but the cells have the columns experiment"),
         ({"chunk_rows": 24}, "a file holds whole chunks"),
         ({"dataset_rows": 100}, "dataset_rows=100 must be a multiple of chunk_rows=16"),
@@ -625,7 +625,7 @@ def test_files_must_have_the_same_features(tmp_path: Path) -> None:
         ({"seed": -1}, "seed must be an integer >= 0, got -1"),
         ({"seed": 1.5}, "seed must be an integer >= 0, got 1.5"),
         ({"chunk_rows": 16.0}, "chunk_rows must be an integer >= 1, got 16.0"),
-        ({"group_by": "plate"}, r"group_by='plate' must be a list of columns; use prepare\.group_by=\[plate\]"),
+        ({"group_by": "plate"}, r"group_by='plate' must be a list of columns; use 'prepare\.group_by=\[plate\]'"),
     ],
 )
 def test_options_out_of_range_are_refused(
