@@ -154,16 +154,14 @@ from cellcohort.sources.anndata import AnnDataFiles
 warnings.simplefilter("ignore")
 plan.BYTES_PER_BLOCK = 4 * 7 * 200
 folder, rename = Path(sys.argv[1]), Path.rename
-for at in map(int, sys.argv[2:]):
-    left = [at]
-    def counted(self, target):  # everything becomes real by a rename
-        left[0] -= 1
-        if not left[0]:
+for at in sys.argv[2:]:
+    def killing(self, target):  # everything becomes real by a rename
+        if str(target).endswith(at):
             os.kill(os.getpid(), signal.SIGKILL)
         return rename(self, target)
     child = os.fork()
     if not child:
-        Path.rename = counted
+        Path.rename = killing
         faulthandler.dump_traceback_later(150, exit=True)  # not to be waited for, if it hangs
         sizes = {"chunk_rows": 16, "shard_rows": 64, "dataset_rows": 256}
         prepare(AnnDataFiles(folder / "cells.h5ad"), folder / "cells.zarr", **sizes)
@@ -181,7 +179,10 @@ def test_a_killed_preparation_leaves_no_store_and_is_gone_on_with(
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
     # while it is cut, while it is gathered, and before the last rename
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path), "6", "8", "3"], capture_output=True, text=True, timeout=500
+        [sys.executable, "-c", KILLED, str(tmp_path), "cut/2.npy", "dataset_1", "cells.zarr"],
+        capture_output=True,
+        text=True,
+        timeout=500,
     )
     states = [line for line in killed.stdout.splitlines() if line.startswith("status")]
     assert states == [f"status {signal.SIGKILL.value} False True"] * 3, killed.stderr
