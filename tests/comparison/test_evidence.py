@@ -15,7 +15,10 @@ import pytest
 
 @pytest.fixture(scope="module")
 def evidence() -> dict[str, Any]:
-    return runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "evidence.py"))
+    scripts = Path(__file__).parents[2] / "scripts"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(scripts)  # as where Python runs the script
+        return runpy.run_path(str(scripts / "evidence.py"))
 
 
 def test_lines_find_the_point_at_which_a_strategy_helps(evidence: dict[str, Any]) -> None:

@@ -180,9 +180,7 @@ def damage_told(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, OSError) as error:
-        if (
-            isinstance(error, OSError) and error.errno is not None
-        ):  # of the disk; pyarrow's of what a file holds have none
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk; that of pyarrow has no number
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(

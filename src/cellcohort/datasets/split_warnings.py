@@ -58,11 +58,8 @@ def tell_conditions_of_one_side(cells: CellTable, training: np.ndarray, held_out
         )
     if not (cells.has("experiment") and cells.has("condition")):
         return
-    experiment, joint = cells.column("experiment"), cells.column(["experiment", "condition"])
-    known = ~cells.unlabelled("condition")
-    of = np.zeros(len(joint.labels), np.int64)
-    of[joint.codes] = experiment.codes
-    here, there = (np.bincount(joint.codes[part & known], minlength=len(of)) > 0 for part in (training, held_out))
+    experiment = cells.column("experiment")
+    of, (here, there) = _in_parts(cells, training, held_out)
     apart = np.setdiff1d(np.intersect1d(of[here], of[there]), of[here & there])
     if len(apart):
         warnings.warn(
@@ -90,13 +87,18 @@ def pairs_without_validation(cells: CellTable, held_out: np.ndarray) -> list[str
     """
     if not (cells.has("experiment") and cells.has("condition")):
         return []
-    experiment, joint = cells.column("experiment"), cells.column(["experiment", "condition"])
+    of, (fit, held) = _in_parts(cells, ~held_out, held_out)
+    lost = fit & ~held & np.isin(of, of[held])
+    labels = cells.column(["experiment", "condition"]).labels
+    return ["{1} of {0}".format(*labels[code]) for code in np.flatnonzero(lost)]
+
+
+def _in_parts(cells: CellTable, *parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the experiment of each pair of experiment and condition, and for each part which of them it has."""
+    joint, known = cells.column(["experiment", "condition"]), ~cells.unlabelled("condition")
     of = np.zeros(len(joint.labels), np.int64)
-    of[joint.codes] = experiment.codes
-    known = ~cells.unlabelled("condition")
-    fit, held = (np.bincount(joint.codes[part & known], minlength=len(of)) > 0 for part in (~held_out, held_out))
-    lost = fit & ~held & np.isin(of, of[held]) & np.isin(of, of[fit])
-    return ["{1} of {0}".format(*joint.labels[code]) for code in np.flatnonzero(lost)]
+    of[joint.codes] = cells.column("experiment").codes
+    return of, [np.bincount(joint.codes[part & known], minlength=len(of)) > 0 for part in parts]
 
 
 def _without(cells: CellTable, part: np.ndarray) -> list[Any]:
