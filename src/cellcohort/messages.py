@@ -135,32 +135,6 @@ def text_table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequ
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-class Faults:
-    """What is wrong with one input, found by steps of which a later one can do without what an earlier one makes.
-
-    Attributes
-    ----------
-    found : list of ValueError
-    """
-
-    def __init__(self) -> None:
-        self.found: list[ValueError] = []
-
-    def of[Made](self, function: Callable[..., Made], *arguments: Any) -> Made | None:
-        """Return what a function makes; None where it raises ValueError, which is kept."""
-        try:
-            return function(*arguments)
-        except ValueError as error:
-            self.found.append(error)
-            return None
-
-    def error(self) -> ValueError:
-        """Return the error to raise: the only one, or one that tells all."""
-        if len(self.found) == 1:
-            return self.found[0]
-        return ValueError("\nalso: ".join(map(str, self.found)))
-
-
 def _said(options: Mapping[str, Any], key: str) -> str:
     value = options.get(key, "none")
     if isinstance(value, list):

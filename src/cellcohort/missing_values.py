@@ -64,8 +64,26 @@ def refuse_missing(
     if counts:
         may = " or ".join(repr(name) for name, n in holes.items() if n and columns[name])
         or_label = f", or use {remedy}, which makes those without {may} a label of their own" if may else ""
-        others = in_other_columns(frame if whole is None else whole, columns)
-        raise ValueError(f"missing values: {counts}. Fill or drop these rows{or_label}.{others}")
+        said = f"missing values: {counts}. Fill or drop these rows{or_label}."
+        raise MissingValues(said, frame if whole is None else whole, columns)
+
+
+class MissingValues(ValueError):
+    """Missing values in some columns of a table.
+
+    Parameters
+    ----------
+    said : str
+        What the message says of these columns; it goes on with the other columns that have missing values.
+    frame : pandas.DataFrame
+    told : iterable of str
+        The columns that it names.
+    """
+
+    def __init__(self, said: str, frame: pd.DataFrame, told: Iterable[Any]) -> None:
+        self.said, self.told = said, set(told)
+        self.others = _in_others(frame, self.told)
+        super().__init__(said + said_others(self.others))
 
 
 def in_other_columns(frame: pd.DataFrame, told: Iterable[Any]) -> str:
@@ -77,8 +95,17 @@ def in_other_columns(frame: pd.DataFrame, told: Iterable[Any]) -> str:
     told : iterable of str
         Columns that are named already.
     """
+    return said_others(_in_others(frame, told))
+
+
+def _in_others(frame: pd.DataFrame, told: Iterable[Any]) -> dict[str, int]:
     holes = frame.loc[:, ~frame.columns.isin(list(told))].isna().sum()
-    counts = listed((f"{str(name)!r} in {n}" for name, n in holes.items() if n), 6)
+    return {str(name): int(n) for name, n in holes.items() if n}
+
+
+def said_others(holes: Mapping[str, int]) -> str:
+    """Return a sentence, with a space before it, of columns with missing values beside others; "" if there are none."""
+    counts = listed((f"{name!r} in {n}" for name, n in holes.items()), 6)
     return f" Other columns with missing values, which matter where they are used: {counts}." if counts else ""
 
 

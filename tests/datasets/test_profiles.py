@@ -153,7 +153,7 @@ def test_a_table_without_features_or_with_holes_is_refused(tmp_path: Path) -> No
     frame.loc[3, "Cells_Area"] = np.nan
     frame.to_parquet(path)
     row = frame.index.get_loc(3)  # of the file
-    hole = rf"features: 'Cells_Area' in 1 of 96 rows \(rows {row}, counted from 0\)"
+    hole = rf"features: 'Cells_Area' in 1 of 96 rows \(row {row}, counted from 0\)"
     with pytest.raises(ValueError, match=hole):
         Profiles(path).dataset()
     frame.assign(Metadata_Compound=frame["Metadata_Compound"].mask(frame["Metadata_Plate"] == "P2")).to_parquet(path)

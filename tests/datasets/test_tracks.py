@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import re
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,35 @@ def test_missing_and_infinite_features_are_counted(tmp_path: Path) -> None:
         load(tmp_path, frame)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("", "", "lines 4, 7 of cells.csv"),
+        ("a table\n", "\n\n", "lines 5, 8 of cells.csv"),
+        ("", "# a comment\n", "rows 2, 5, counted from 0"),
+    ],
+)
+def test_rows_of_a_text_file_are_its_lines(tmp_path: Path, before: str, after: str, said: str) -> None:
+    """Lines are those that an editor shows; where some are left out, rows are counted from 0."""
+    frame = table().astype({"area": float})
+    frame.loc[[2, 5], "area"] = np.nan
+    path = tmp_path / "cells.csv"
+    path.write_text(before + frame.to_csv(index=False) + after)
+    about = pytest.warns(UserWarning, match="begin with #") if "#" in after else nullcontext()
+    with about, pytest.raises(ValueError, match=re.escape(f"'area' in 2 of 46 rows ({said})")):
+        load_tracks(path, MAPPED, 30)
+
+
+def test_other_columns_with_missing_values_are_told_once(tmp_path: Path) -> None:
+    frame = table().astype({"area": float, "condition": object, "well": object})
+    frame.loc[[2, 5], "area"], frame.loc[3, "condition"], frame.loc[4, "well"] = np.nan, None, None
+    with pytest.raises(ValueError) as error:
+        load(tmp_path, frame)
+    said = str(error.value)
+    assert said.count("Other columns with missing values") == 1
+    assert said.endswith("matter where they are used: 'well' in 1."), "not those that are told of already"
+
+
 def test_a_row_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     frame = pd.concat([table(), table().iloc[[3, 4]].assign(area=1.0)])
     with pytest.raises(ValueError, match=r"2 rows of the same track and time .*such as track 10/1 at time=3\."):
@@ -169,7 +200,10 @@ def test_a_row_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         ({"features": ["area", "area"]}, "area: there twice"),
         ({"features": ["area", "well"]}, "'well' has type .* not numbers"),
         ({"track": None}, "data.columns.track is null"),
-        ({"tracks": "track"}, "no entry tracks; it has experiment, condition, time, hours, track, lineage, features"),
+        (
+            {"tracks": "track"},
+            "no entry tracks; it has experiment, condition, time, hours, track, lineage, parent",
+        ),
         ({"time": "well"}, "'well' has type .* not numbers"),
     ],
 )

@@ -558,7 +558,7 @@ def broken(tmp_path: Path, kind: str) -> Path:
         ("obs is shorter", "X has 63 rows and 7 columns, but obs has 60 rows"),
         ("obs is longer", "X has 50 rows and 7 columns, but obs has 60 rows"),
         ("no obs", "has no obs or no var, only"),
-        ("NaN", r"cells\.h5ad: 1 value missing or infinite, in rows 5 of X; fill"),
+        ("NaN", r"cells\.h5ad: 1 value missing or infinite, in rows 5 of X, counted from 0; fill"),
         ("no columns", "X has no columns, so there is nothing to store"),
     ],
 )
@@ -573,7 +573,7 @@ def test_what_is_wrong_with_a_source_is_said(tmp_path: Path, kind: str, said: st
     ("value", "said"),
     [
         (np.nan, "2 values missing or infinite, in rows 5, 9 of X"),
-        (2**24 + 1, r"2 values that 32 bits would round, .* in rows 5, 9 of X; scale them"),
+        (2**24 + 1, r"2 values that 32 bits would round, .* in rows 5, 9 of X, counted from 0; scale them"),
         (2**24 + 2, ""),
     ],
 )

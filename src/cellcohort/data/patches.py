@@ -12,6 +12,7 @@ from cellcohort.augment import made
 from cellcohort.augment.image import ImageViews
 from cellcohort.cells import Name
 from cellcohort.data.anndata import labelled, opened
+from cellcohort.datasets.families import refuse_mothers_as_groups
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import Tau, TauDraw
 from cellcohort.datasets.protocol import Views
@@ -115,6 +116,7 @@ class StoredPatches:
             return StoredCells(store, cells, whole, views, pair_rule=pairs)
         if cells.hours is None:
             raise ValueError(f"pair_by={pair_by!r} needs times; name data.columns.hours, or set data.pair_by=null.")
+        refuse_mothers_as_groups("data.pair_by", cells, pair_by)
         files = cells.files.of("clock", pair_by, self.tau_hours)
         later = Pairs(cells.column(pair_by).codes, cells.hours, self.tau_hours, self.seed, how, files)
         stored = StoredCells(store, cells, whole, views, later)

@@ -25,10 +25,11 @@ from cellcohort.datasets.split import ROW
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import has_columns, read_table
 from cellcohort.datasets.tables.rows import cells_of_rows
+from cellcohort.faults import Faults
 from cellcohort.labels import by_label
 from cellcohort.mapped_arrays import as_bytes, from_bytes
 from cellcohort.mapped_cells import files_of_table, mapped_cells
-from cellcohort.messages import Faults, listed, meant, several, spelled_plainly
+from cellcohort.messages import listed, meant, several, spelled_plainly
 from cellcohort.missing_values import Missing
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class Profiles:
             )
         faults = Faults()
         cells = faults.of(cells_of_rows, labels, roles, self.merge_labels, self.missing)
-        values = faults.of(feature_values, table, names, (), table.attrs.get("words", {}))
+        values = faults.of(feature_values, table, names)
         if cells is None or values is None:
             raise faults.error()
         tell_labels_among_features(cells, values, names)

@@ -16,6 +16,7 @@ from cellcohort.augment import made
 from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import CellTable, numeric_values
 from cellcohort.datasets.copies import COPIES, with_copies
+from cellcohort.datasets.families import PARENTS
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import Positive, Tau, TauDraw, anchor_cells, check_positive
 from cellcohort.datasets.protocol import LabelledCells
@@ -23,10 +24,12 @@ from cellcohort.datasets.sample_columns import SAMPLE_COLUMNS
 from cellcohort.datasets.tables.columns import COLUMNS, Roles, cells_of
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import has_columns, read_table
+from cellcohort.datasets.tables.said_rows import said_rows
 from cellcohort.datasets.tables.times import Times, TimeUnit
+from cellcohort.faults import Faults
 from cellcohort.mapped_cells import files_of_table, mapped_cells
-from cellcohort.messages import Faults, listed
-from cellcohort.missing_values import Missing, in_other_columns, said_words
+from cellcohort.messages import listed
+from cellcohort.missing_values import Missing, MissingValues, said_words
 
 if TYPE_CHECKING:
     from pydantic import PositiveInt
@@ -90,8 +93,9 @@ class Tracks(Windows):
     columns : mapping
         Which column is what; what is not named keeps its default. ``experiment``, ``condition``
         (None where there is none), ``time`` (a number of frames) or ``hours`` (real times in `time_unit`, which are
-        then used instead), ``track``, ``lineage`` (None, or what tells families of tracks apart, which no split cuts
-        in two) and ``features`` (a list). A list of columns is a key jointly: ``track: [file, TRACK_ID]``.
+        then used instead), ``track``, ``lineage`` or ``parent`` (None, or what tells families of tracks, which no split
+        cuts in two: a label of the family, or the id of the mother track) and ``features`` (a list). A list of columns
+        is a key jointly: ``track: [file, TRACK_ID]``.
         ``condition`` may be a threshold: ``{"column": "dye", "above": 10, "labels": ["alive",
         "dead"]}`` labels rows "dead" where dye > 10. No column that is mapped may be a feature.
     interval_minutes : float
@@ -146,7 +150,7 @@ class Tracks(Windows):
         beside = {*also, *(self.merge_labels or ())} - roles.derived - set(roles.named)
         only = {*roles.columns(), *beside}
         of_labels = replace(roles, features=[])
-        cells, _ = self._cells(of_labels, self._table(of_labels, only, roles.compared | SAMPLE_COLUMNS))
+        cells, _ = self._cells(of_labels, self._table(of_labels, only, roles.compared | SAMPLE_COLUMNS | {*PARENTS}))
         if roles.features:
             with suppress(ValueError):  # which `check` raises
                 known, _ = self._read(roles, {*roles.columns(), *roles.features})
@@ -239,7 +243,7 @@ class Tracks(Windows):
                 "data.columns.features is empty; list what the model is to see, and no ids or positions on a plate. "
                 f"Columns of numbers: {', '.join(named) or 'none'}."
             )
-        return feature_values(table.iloc[rows], roles.features, self.log1p, table.attrs.get("words", {}))
+        return feature_values(table.iloc[rows], roles.features, self.log1p)
 
     def _how(self) -> TauDraw:
         """Return how times are drawn; options that are no choice are refused, before anything is read."""
@@ -303,22 +307,19 @@ def load_cells(
 
 def text_columns(roles: Roles) -> list[str]:
     """Return the columns that hold labels, which a text file gives as they were typed."""
-    return [*roles.labels, *roles.columns("track", "lineage")]
+    return [*roles.labels, *roles.columns("track", "lineage", "parent")]
 
 
-def feature_values(
-    table: pd.DataFrame, features: Sequence[str], log1p: Sequence[str], words: Mapping[str, Mapping[str, int]]
-) -> np.ndarray:
+def feature_values(table: pd.DataFrame, features: Sequence[str], log1p: Sequence[str] = ()) -> np.ndarray:
     """Return features as numbers, float32 (n_rows, n_features).
 
     Parameters
     ----------
     table : pandas.DataFrame
+        Rows of a table that :func:`~cellcohort.datasets.tables.read.read_table` gave, with their index.
     features : sequence of str
     log1p : sequence of str
         Those to be read as log(1 + x).
-    words : mapping of str to mapping of str to int
-        Words of a text file that were taken for missing values, and how often, by column.
 
     Raises
     ------
@@ -328,7 +329,7 @@ def feature_values(
     """
     if unknown := [name for name in log1p if name not in features]:
         raise ValueError(f"log1p of {', '.join(unknown)}, not a feature; the features are {', '.join(features)}.")
-    values = np.empty((len(table), len(features)), np.float32)
+    values, words = np.empty((len(table), len(features)), np.float32), table.attrs.get("words", {})
     holes, rows = {}, np.zeros(len(table), bool)
     for i, name in enumerate(features):
         column = numeric_values(table[name], repr(name))
@@ -342,10 +343,12 @@ def feature_values(
             holes[name], rows = int(bad.sum()), rows | bad
     if holes:
         counts = listed(f"{name!r} in {n}{said_words(words.get(name, {}))}" for name, n in holes.items())
-        raise ValueError(
+        raise MissingValues(
             f"missing, infinite or too large (above 3.4e38) features: {counts} of {len(table)} rows "
-            f"(rows {listed(sorted(table.index[rows]), 10)}, counted from 0). Fill or drop these rows, or take "
-            f"the column out of data.columns.features.{in_other_columns(table, features)}"
+            f"({said_rows(table.attrs, sorted(table.index[rows]))}). Fill or drop these rows, or take the column out "
+            "of data.columns.features.",
+            table,
+            features,
         )
     return values
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from cellcohort.augment.features import draws
 from cellcohort.cells import TICKS, CellTable, Name, names_of
+from cellcohort.datasets.families import refuse_mothers_as_groups
 from cellcohort.messages import joined, whole_number
 
 MissingPartner = Literal["view", "leave_out"]
@@ -180,6 +181,7 @@ class Partners:
         n = len(cells)
         self.seed, self.hours = rule.seed, cells.hours
         group = _codes(cells, rule.same, "pairs.same")
+        refuse_mothers_as_groups("pairs.same", cells, rule.same)
         different = _needed([_codes(cells, name, "pairs.different") for name in names_of([rule.different])])
         different = different or [np.arange(n)]  # at least another cell
         self._group = group.astype(np.int32)

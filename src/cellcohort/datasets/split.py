@@ -10,9 +10,15 @@ import numpy as np
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import copied, copy_numbers
+from cellcohort.datasets.families import refuse_mothers_as_groups
 from cellcohort.datasets.held_out_groups import choose_evenly, choose_groups, leads, linked, numbered, whole_groups
 from cellcohort.datasets.protocol import LabelledCells, Paired
-from cellcohort.datasets.split_warnings import SMALL, tell_conditions_of_one_side, tell_what_is_not_met
+from cellcohort.datasets.split_warnings import (
+    SMALL,
+    tell_conditions_apart,
+    tell_conditions_of_one_side,
+    tell_what_is_not_met,
+)
 from cellcohort.labels import by_label
 from cellcohort.messages import listed, plural_of, several, whole_number
 
@@ -95,6 +101,8 @@ def split[Tracks: (TrackWindows, LabelledCells)](
     if by == "track" and held_out is not None:
         raise ValueError(f"held_out={held_out} names groups of a column; use by='experiment', or leave it out.")
     _check_folds(by, held_out, fold, folds)
+    if by != "track":
+        refuse_mothers_as_groups("split.by", dataset.cells, by)
     files = dataset.cells.files.of("split", dataset.whole, by, fraction, held_out, seed, fold, folds)
     training, held = map(
         dataset.subset, files.arrays(lambda: _divided(dataset, by, fraction, held_out, seed, (fold, folds)))
@@ -147,6 +155,8 @@ def _divided(
             f"split.fraction={fraction} asks for {fraction:.0%}: {_reason(dataset)}.",
             stacklevel=1,
         )
+    elif tell_conditions_apart(dataset.cells, ~validation, alone, by):
+        return np.flatnonzero(~validation), np.flatnonzero(alone)
     elif held_out is None and folds[0] is None and by != "experiment":
         tell_what_is_not_met(dataset.cells, alone, fraction, unit if by == "track" else " x ".join(names_of([by])))
     if by != "experiment":

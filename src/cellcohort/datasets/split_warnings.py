@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cellcohort.cells import CellTable
+from cellcohort.cells import CellTable, Name
 from cellcohort.messages import in_list, listed, plural_of, several
 
 SMALL = 0.5  # part of the share asked for, of either part of the split, below which a part is small
@@ -39,6 +39,31 @@ def tell_what_is_not_met(cells: CellTable, held_out: np.ndarray, fraction: float
             "larger split.fraction, smaller groups (split.by), or merge rare conditions (data.merge_labels).",
             stacklevel=1,
         )
+
+
+def tell_conditions_apart(cells: CellTable, training: np.ndarray, held_out: np.ndarray, by: Name) -> bool:
+    """Warn, and return True, where no condition has cells in both parts, which is all there is to tell then.
+
+    Parameters
+    ----------
+    cells : CellTable
+    training, held_out : numpy.ndarray of bool, shape (n_cells,)
+    by : str or list of str
+        What is held out.
+    """
+    if not cells.has("condition"):
+        return False
+    fit, held = (_with(cells, part) for part in (training, held_out))
+    if by == "experiment" or set(fit) & set(held) or not fit or not held:
+        return False
+    warnings.warn(
+        f"No condition has cells in both parts of the split (split.by={by!r}): {len(held):,} of "
+        f"{several(len({*fit, *held}), 'condition')} {'is' if len(held) == 1 else 'are'} held out "
+        f"({listed(held, 3, show=repr)}), with {held_out.mean():.1%} of the cells. No probe can learn these; only "
+        "scores that need no labels for training speak of them. Hold out other groups (split.by).",
+        stacklevel=1,
+    )
+    return True
 
 
 def tell_conditions_of_one_side(cells: CellTable, training: np.ndarray, held_out: np.ndarray) -> None:
@@ -101,13 +126,19 @@ def _in_parts(cells: CellTable, *parts: np.ndarray) -> tuple[np.ndarray, list[np
     return of, [np.bincount(joint.codes[part & known], minlength=len(of)) > 0 for part in parts]
 
 
+def _with(cells: CellTable, part: np.ndarray) -> list[Any]:
+    """Return the conditions that have a cell in a part of the table."""
+    condition = cells.column("condition")
+    kept = np.bincount(condition.codes[part], minlength=len(condition.labels)) > 0
+    return [condition.labels[code] for code in np.flatnonzero(kept)]
+
+
 def _without(cells: CellTable, part: np.ndarray) -> list[Any]:
     """Return the conditions that have no cell in a part of the table."""
     if not cells.has("condition"):
         return []
-    condition = cells.column("condition")
-    there, kept = condition.counts() > 0, np.bincount(condition.codes[part], minlength=len(condition.labels)) > 0
-    return [condition.labels[code] for code in np.flatnonzero(there & ~kept)]
+    there = {*_with(cells, part)}
+    return [label for label in cells.column("condition").present() if label not in there]
 
 
 def _of_conditions(cells: CellTable, lost: list[Any]) -> str:

@@ -120,7 +120,7 @@ class Results:
         str
         """
         representations = list(dict.fromkeys(self.scores["representation"]))
-        rows, notes = [], []
+        rows, notes = [], dict[tuple[str, str], list[str]]()
         for name, own in self.scores.groupby("score", sort=False):
             value = own.set_index("representation")["value"]
             better = "high" if own["higher_is_better"].iloc[0] else "low"
@@ -128,9 +128,9 @@ class Results:
             said = own.loc[own["note"] != ""].groupby("note", sort=False)["representation"].agg(list)
             for note, of in said.items():
                 whose = "" if len(of) == len(own) else f" ({', '.join(of)})"
-                notes.append(f"{name}{whose}: {note}")
+                notes.setdefault((whose, str(note)), []).append(str(name))
         table = text_table(["score", "better", *representations], rows, right=range(2, 2 + len(representations)))
-        return "\n".join([table, "", *notes])
+        return "\n".join([table, "", *(f"{', '.join(of)}{whose}: {note}" for (whose, note), of in notes.items())])
 
 
 def score_table(found: Mapping[str, Sequence[Score]]) -> pd.DataFrame:

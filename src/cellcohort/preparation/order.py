@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
+from cellcohort.datasets.families import refuse_mothers_as_groups
 from cellcohort.messages import listed, meant, typed_option, whole_number
 from cellcohort.missing_values import Missing, refuse_missing, without_empty
 from cellcohort.sampling.rng import key_of, uniform
@@ -77,6 +78,7 @@ def stored_order(
     obs = without_empty(obs, [*group_by, *([together] if together else [])])
     refuse_missing(obs, [together], group_by, missing, "prepare.missing=label")
     cells = CellTable.from_frame(obs, experiment=None, condition=None, hours=None, missing=missing)
+    refuse_mothers_as_groups("prepare.together", cells, together)
     rows = np.arange(len(cells))
     stratum, sizes = np.zeros(len(cells), int), {"all": len(cells)}
     if group_by:

@@ -44,8 +44,8 @@ def cut(source: Source, plan: Plan, block: int) -> None:
     finite = np.isfinite(rows.data if sparse.issparse(rows) else rows)
     if not finite.all():
         raise ValueError(
-            f"{several(int((~finite).sum()), 'value')} missing or infinite in source rows {start} to {stop - 1}; fill "
-            "them or drop these rows."
+            f"{several(int((~finite).sum()), 'value')} missing or infinite in source rows {start} to {stop - 1}, "
+            "counted from 0; fill them or drop these rows."
         )
     for dataset in np.unique(place // plan.dataset_rows):
         chosen = np.flatnonzero(place // plan.dataset_rows == dataset)

@@ -110,7 +110,8 @@ class AnnDataFile:
                 row = np.searchsorted(rows.indptr, place, "right") - 1 if self.sparse else place // rows.shape[1]
                 which = listed(start + np.unique(row), 5)
                 raise ValueError(
-                    f"{self.path}: {several(len(place), 'value')} {what}, in rows {which} of {self.element}; {remedy}."
+                    f"{self.path}: {several(len(place), 'value')} {what}, in rows {which} of {self.element}, counted "
+                    f"from 0; {remedy}."
                 )
         return rows
 

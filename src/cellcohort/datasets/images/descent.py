@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from cellcohort.datasets.families import roots
 from cellcohort.messages import several
 
 
@@ -57,7 +58,7 @@ def descent(rows: pd.DataFrame) -> pd.DataFrame:
     if orphan.any():  # sisters whose mother has no row share the first of them
         families = tracks[orphan].groupby(["_field", "parent_track_id"], sort=False)["first"].transform("idxmin")
         family[orphan] = families.to_numpy()
-    return tracks.assign(mother=mother, lineage=family[_roots(mother)], overlap=overlap)
+    return tracks.assign(mother=mother, lineage=family[roots(mother)], overlap=overlap)
 
 
 def mothers_among(mother: np.ndarray, there: np.ndarray) -> np.ndarray:
@@ -67,11 +68,3 @@ def mothers_among(mother: np.ndarray, there: np.ndarray) -> np.ndarray:
     while (lost := (mother >= 0) & gone[mother]).any():
         mother = np.where(lost, mother[mother], mother)
     return mother
-
-
-def _roots(mother: np.ndarray) -> np.ndarray:
-    """Return the first ancestor of every track, by jumps that double in length."""
-    root = np.where(mother < 0, np.arange(len(mother)), mother)
-    while not np.array_equal(further := root[root], root):
-        root = further
-    return root

@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable, Name, names_of, numeric_values
+from cellcohort.datasets.families import families, refuse_mothers, tell_mothers
 from cellcohort.datasets.tables.ids_and_labels import as_text, ids_of, on_tracks, told_apart
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.datasets.tables.read import unequal
 from cellcohort.datasets.tables.times import HOURS, Times, check_own_hours
-from cellcohort.messages import Faults, listed, meant, several
+from cellcohort.faults import Faults
+from cellcohort.messages import listed, meant, several
 from cellcohort.missing_values import Missing, refuse_missing
 
 COLUMNS: Mapping[str, Any] = MappingProxyType(
@@ -27,6 +29,7 @@ COLUMNS: Mapping[str, Any] = MappingProxyType(
         "hours": None,
         "track": "track",
         "lineage": None,
+        "parent": None,
         "features": None,
     }
 )
@@ -39,8 +42,8 @@ class Roles:
     Attributes
     ----------
     named : dict of str to str or list of str
-        Column by role: "experiment", "condition", "time" or "hours", "track" and "lineage", those that there are.
-        Several columns are a key jointly.
+        Column by role: "experiment", "condition", "time" or "hours", "track", "lineage" and "parent", those that there
+        are. Several columns are a key jointly.
     threshold : mapping or None
         Where the condition is whether a column is above a number.
     features : list of str
@@ -69,7 +72,12 @@ class Roles:
         for key, name in mapped.items():
             if not isinstance(name, str | Mapping) and name is not None and not len(name):
                 raise ValueError(f"data.columns.{key}={name!r} names no column; use null where there is none.")
-        for key in ("time", "hours"):
+        if mapped["lineage"] is not None and mapped["parent"] is not None:
+            raise ValueError(
+                f"data.columns.lineage={mapped['lineage']!r} and data.columns.parent={mapped['parent']!r} both say "
+                "which tracks are a family; set one of them to null."
+            )
+        for key in ("time", "hours", "parent"):
             if not (mapped[key] is None or isinstance(mapped[key], str)):
                 raise ValueError(f"data.columns.{key}={mapped[key]!r} must be the name of one column.")
         if mapped["hours"] is not None:
@@ -98,7 +106,7 @@ class Roles:
         """The columns that the cells have beside those of the table."""
         joint = {role for role in ("experiment", "condition") if not isinstance(self.named.get(role, ""), str)}
         joint |= {"condition"} if self.threshold is not None else set()
-        return {"hours", "track"} | joint | ({"lineage"} & set(self.named))
+        return {"hours", "track"} | joint | ({"lineage"} if self.of_families else set())
 
     @property
     def compared(self) -> set[str]:
@@ -106,9 +114,14 @@ class Roles:
         return self.derived | set(HOURS)
 
     @property
+    def of_families(self) -> bool:
+        """Whether it is known which tracks are a family."""
+        return bool({"lineage", "parent"} & set(self.named))
+
+    @property
     def whole(self) -> str:
         """The column whose groups no split cuts in two."""
-        return "lineage" if "lineage" in self.named else "track"
+        return "lineage" if self.of_families else "track"
 
     def check(self, table: pd.DataFrame) -> None:
         """Raise ValueError where the table lacks a column, or a name is there twice."""
@@ -125,7 +138,9 @@ class Roles:
         if lacking := {what: name for what, name in wanted.items() if name not in table.columns}:
             hint = meant(lacking.values(), list(map(str, table.columns)))
             absent = [
-                role for role in ("experiment", "condition", "lineage") if {*self.columns(role)} & {*lacking.values()}
+                role
+                for role in ("experiment", "condition", "lineage", "parent")
+                if {*self.columns(role)} & {*lacking.values()}
             ]
             none = f", or say data.columns.{absent[0]}=null where there is none" if absent else ""
             raise ValueError(
@@ -187,13 +202,13 @@ def cells_of(
     """
     roles.check(table)
     named, words, path = roles.named, table.attrs.get("words", {}), table.attrs.get("path")
-    table, words = ids_of(table, roles.columns("lineage"), words)
+    table, words = ids_of(table, roles.columns("lineage", "parent"), words)
     there = on_tracks(table, roles.columns("track"))
     whole = table.iloc[there]
     table = whole.drop(columns=roles.features, errors="ignore").reset_index(drop=True)
     table = table.assign(**{name: as_text(table[name]) for name in roles.labels})
     labels = roles.columns("experiment", "condition")
-    needed = [name for name in roles.columns() if name not in labels]
+    needed = [name for name in roles.columns("time", "hours", "track") if name not in labels]
     faults = Faults()
     faults.of(refuse_missing, table, needed, labels, missing, "data.missing=label", words, whole)
     del whole  # the features need as much memory once more
@@ -225,13 +240,21 @@ def cells_of(
     frame_or_real = {key: ([*roles.columns(key), None])[0] for key in ("time", "hours")}
     hours = times.hours(table, frame_or_real["time"], frame_or_real["hours"], groups)
     remedy = "data.columns.hours={name} (and no data.interval_minutes)"
-    of_labels = roles.columns("experiment", "condition", "track", "lineage")
+    of_labels = roles.columns("experiment", "condition", "track", "lineage", "parent")
     others = table[[name for name in table if name == "hours" or name not in of_labels]]
     check_own_hours(others, hours, "those of data.columns", remedy, frame_or_real["hours"])
     above = roles.columns("experiment")
     derived["track"] = told_apart(table, [*above, *roles.columns("track")], missing)
-    if "lineage" in named:
-        derived["lineage"] = told_apart(table, [*above, *roles.columns("lineage")], missing)
+    of_track = (table, above, roles.columns("track"), derived["track"], hours)
+    if parent := roles.columns("parent"):
+        derived["lineage"] = families(*of_track, parent[0])
+    elif lineage := roles.columns("lineage"):
+        for name in lineage:
+            refuse_mothers(*of_track, name)
+        refuse_missing(table, lineage, [], missing, "", words)
+        derived["lineage"] = told_apart(table, [*above, *lineage], missing)
+    else:
+        tell_mothers(*of_track)
     if taken := {*derived, "hours"} & set(roles.labels):
         raise ValueError(f"column {taken.pop()!r} is mapped, and the loader adds one of this name; rename yours.")
     table, _ = set_aside(table, derived, roles.columns())
@@ -321,10 +344,10 @@ def _check_rows(frame: pd.DataFrame, named: Mapping[str, Name]) -> None:
             f"{time}={row[time]}. Keep one of each, or map the column that tells the tracks apart; where an "
             "id stands for no track, leave it empty."
         )
-    if "lineage" in named:
+    if isinstance(lineage := named.get("lineage"), str | list):
         split = np.flatnonzero(same & (np.diff(frame["lineage"].cat.codes) != 0))
         if len(split):
             raise ValueError(
-                f"tracks with more than one {named['lineage']!r}, such as {frame['track'].iloc[split[0]]}; "
+                f"tracks with more than one {lineage!r}, such as {frame['track'].iloc[split[0]]}; "
                 "give each track one, or set data.columns.lineage=null."
             )

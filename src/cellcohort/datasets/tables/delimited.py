@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from cellcohort.datasets.tables.layout import DECIMAL_COMMA, NUMBER, SEPARATORS, Layout, layout_of, opened
+from cellcohort.datasets.tables.said_rows import said_rows
 from cellcohort.messages import listed, several, spelled_plainly
 from cellcohort.missing_values import WORDS_FOR_MISSING
 
@@ -53,7 +54,7 @@ def read_delimited(
     pandas.DataFrame
         Other columns hold numbers if all of their values are numbers and no two different texts are the same number,
         and else text. In a column of numbers, words such as "NA" are missing values; ``attrs["words"]`` has the words
-        that were found, by column.
+        that were found, by column, and ``attrs["lines"]`` the lines above the rows and the number of rows.
 
     Raises
     ------
@@ -83,6 +84,7 @@ def read_delimited(
         mark = f" and a decimal comma (in {listed(sorted(commas))})" if commas else ""
         warnings.warn(f"{path} is read with {SEPARATORS[layout.separator]} between fields{mark}.", stacklevel=3)
     table = pd.DataFrame(columns)
+    table.attrs["lines"] = (layout.skipped, len(table))
     table.attrs["words"] = {name: dict(found) for name, found in words.items() if found}
     return table
 
@@ -175,9 +177,10 @@ def _typed(
         values = None
     if values is None and number:
         rows = min((_unlike(found, form) for form, _ in _forms(layout.separator)), key=len)
+        one, about = int(rows[0]), {"path": str(layout.path), "lines": (layout.skipped, len(column))}
         raise ValueError(
             f"{name!r} holds no number in {several(len(rows), 'row')} of {len(column):,}, such as "
-            f"{texts[int(rows[0])].as_py()!r} in {layout.line(int(rows[0]))}. Correct these, or name another column."
+            f"{texts[one].as_py()!r} in {said_rows(about, [one])}. Correct these, or name another column."
         )
     if values is None or (not number and (found.null_count == len(found) or _are_labels(found, values))):
         return texts.to_pandas(), Counter(), ""

@@ -50,9 +50,6 @@ class Layout:
     header: int
     spaced: bool
 
-    def line(self, row: int) -> str:
-        return f"line {self.skipped + row + 1} of {self.path.name}"
-
 
 def header(path: Path, wanted: Collection[str], numbers: Collection[str] = ()) -> list[str]:
     """Return the names of the columns of a text file.

@@ -1,0 +1,122 @@
+"""Families of tracks: made of the ids of mothers, in whatever way trackers write that there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellcohort.cells import CellTable
+from cellcohort.data.tracks import load_cells
+from cellcohort.datasets.partners import PairRule, Partners
+from cellcohort.datasets.split import split
+from cellcohort.preparation.order import stored_order
+
+COLUMNS = {"experiment": "plate", "condition": "drug", "time": "frame", "track": "track_id"}
+# id, mother, first frame: 2 and 3 descend from 1, 4 from 2; 6 is alone; 7 and 8 are of a mother without a row
+TRACKS = [(1, None, 0), (2, 1, 4), (3, 1, 4), (4, 2, 8), (6, None, 0), (7, 5, 4), (8, 5, 4)]
+FAMILIES = {1: "1", 2: "1", 3: "1", 4: "1", 6: "6", 7: "7", 8: "7"}
+
+
+def table(none: Any = -1, plates: tuple[str, ...] = ("P1", "P2")) -> pd.DataFrame:
+    rows = [
+        (plate, "DMSO", frame, track, (track if none == "itself" else none) if mother is None else mother)
+        for plate in plates
+        for track, mother, first in TRACKS
+        for frame in range(first, first + 4)
+    ]
+    return pd.DataFrame(rows, columns=["plate", "drug", "frame", "track_id", "parent_track_id"])
+
+
+def cells(tmp_path: Path, frame: pd.DataFrame, kind: str = "csv", **columns: Any) -> CellTable:
+    path = tmp_path / f"cells.{kind}"
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    return load_cells(path, COLUMNS | columns, 10).cells
+
+
+def family_of(cells: CellTable, track: str = "track_id") -> dict[tuple[str, str], str]:
+    rows = zip(*(cells.values(name).astype(str) for name in ("plate", track, "lineage")), strict=True)
+    return {(plate, one): lineage for plate, one, lineage in rows}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("none", [-1, 0, np.nan, "itself"])
+def test_mothers_make_families_however_none_is_written(tmp_path: Path, none: Any, kind: str) -> None:
+    found = family_of(cells(tmp_path, table(none).sample(frac=1, random_state=1), kind, parent="parent_track_id"))
+    expected = {(p, str(track)): f"{p}/{of}" for p in ("P1", "P2") for track, of in FAMILIES.items()}
+    assert found == expected
+
+
+def test_mothers_are_of_the_same_file_where_tracks_are(tmp_path: Path) -> None:
+    frame = pd.concat([table(plates=("P1",)).assign(well=well) for well in ("A1", "A2")])
+    whole = cells(tmp_path, frame, track=["well", "track_id"], parent="parent_track_id")
+    pairs = zip(whole.values("well"), whole.values("track_id").astype(str), whole.values("lineage"), strict=True)
+    assert {(well, track): family for well, track, family in pairs} == {
+        (well, str(track)): f"P1/{well}/{of}" for well in ("A1", "A2") for track, of in FAMILIES.items()
+    }
+
+
+@pytest.mark.parametrize("none", [-1, 0, np.nan, "itself"])
+def test_mothers_are_no_families(tmp_path: Path, none: Any) -> None:
+    with pytest.raises(ValueError, match=r"lineage='parent_track_id' holds .* data\.columns\.parent=parent_track_id"):
+        cells(tmp_path, table(none), lineage="parent_track_id")
+
+
+@pytest.mark.parametrize("none", [-1, 0])
+def test_mothers_under_another_name_are_no_families(tmp_path: Path, none: int) -> None:
+    frame = table(none).rename(columns={"parent_track_id": "P"})
+    with pytest.raises(ValueError, match=r"lineage='P' holds"):
+        cells(tmp_path, frame, lineage="P")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_families_that_are_numbered_by_themselves_are_families(tmp_path: Path, first: int) -> None:
+    number = {of: first + i for i, of in enumerate(dict.fromkeys(FAMILIES.values()))}
+    frame = table().assign(family=lambda f: f["track_id"].map(FAMILIES).map(number)).drop(columns="parent_track_id")
+    found = cells(tmp_path, frame, lineage="family")
+    assert set(found.values("lineage")) == {f"{p}/{n}" for p in ("P1", "P2") for n in number.values()}
+    root = frame.assign(family=frame["track_id"].map(FAMILIES))
+    assert cells(tmp_path, root, lineage="family").has("lineage")
+
+
+def test_mothers_that_nobody_names_are_told(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"8 tracks of 14 are daughters.* data\.columns\.parent=parent_track_id"):
+        cells(tmp_path, table())
+    cells(tmp_path, table().assign(parent_track_id=-1))  # none, so there is nothing to tell
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parent_track_id": range(56)}, "28 tracks with more than one 'parent_track_id'|14 tracks with more than one"),
+        ({"parent_track_id": 99}, "'parent_track_id' names no track of the same experiment, such as 99 for P1/1"),
+        ({"parent_track_id": lambda f: f["track_id"].map({1: 4, 4: 1}).fillna(-1).astype(int)}, "no later than"),
+    ],
+)
+def test_mothers_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cells(tmp_path, table().assign(**change), parent="parent_track_id")
+    with pytest.raises(ValueError, match="both say which tracks are a family"):
+        cells(tmp_path, table(), parent="parent_track_id", lineage="track_id")
+
+
+def test_no_family_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "cells.csv"
+    table().to_csv(path, index=False)
+    train, held = split(load_cells(path, COLUMNS | {"parent": "parent_track_id"}, 10), fraction=0.3)
+    assert not {*train.cells.values("lineage")} & {*held.cells.values("lineage")}
+
+
+def test_mothers_are_no_groups_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "cells.csv"
+    table().to_csv(path, index=False)
+    labelled = load_cells(path, COLUMNS | {"parent": "parent_track_id"}, 10)
+    with pytest.raises(ValueError, match=r"split\.by names 'parent_track_id', which holds ids of mothers"):
+        split(labelled, by="parent_track_id")
+    with pytest.raises(ValueError, match=r"pairs\.same names 'parent_track_id'"):
+        Partners(labelled.cells, PairRule(same="parent_track_id"))
+    with pytest.raises(ValueError, match=r"prepare\.together names 'parent_track_id'"):
+        stored_order(table(), ["plate"], "parent_track_id")
