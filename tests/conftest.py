@@ -9,13 +9,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from launches import processes
+from launches import LIMIT, processes
 
 if find_spec("torch"):  # tests of the sampler need the base installation only
     import torch
@@ -125,35 +126,44 @@ def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
 
     def run(function: Callable[..., Any], world_size: int, *arguments: Any) -> list[Any]:
         context = processes()
-        results = context.SimpleQueue()
         store = f"file://{tmp_path / 'store'}"
+        pipes = [context.Pipe(duplex=False) for _ in range(world_size)]
         ranks = [
-            context.Process(target=_on_rank, args=(results, store, rank, world_size, function, arguments))
-            for rank in range(world_size)
+            context.Process(target=_on_rank, args=(sending, store, rank, world_size, function, arguments))
+            for rank, (_, sending) in enumerate(pipes)
         ]
-        for process in ranks:
+        for process, (_, sending) in zip(ranks, pipes, strict=True):
             process.start()
-        found = dict(results.get() for _ in ranks)
+            sending.close()  # so that the end of a rank is the end of its pipe
+        found = [_received(receiving) for receiving, _ in pipes]
         for process in ranks:
-            process.join()
-        for rank, (value, error) in sorted(found.items()):
+            process.join(LIMIT / 10)
+            process.kill()
+        for rank, (_, error) in enumerate(found):
             if error:
                 pytest.fail(f"rank {rank} failed:\n{error}")
-            found[rank] = value
-        return [found[rank] for rank in range(world_size)]
+        return [value for value, _ in found]
 
     return run
 
 
+def _received(pipe: Connection) -> tuple[Any, str | None]:
+    """What a rank gave, and its error; ranks wait for each other, and so without end for one that hangs."""
+    try:
+        return pipe.recv() if pipe.poll(LIMIT) else (None, f"nothing came from it within {LIMIT:.0f} seconds")
+    except EOFError:
+        return None, "it ended without a word"
+
+
 def _on_rank(
-    results: Any, store: str, rank: int, world_size: int, function: Callable[..., Any], arguments: tuple[Any, ...]
+    pipe: Connection, store: str, rank: int, world_size: int, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
     torch.set_num_threads(1)
     try:
         distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size)
-        results.put((rank, (function(*arguments), None)))
+        pipe.send((function(*arguments), None))
     except BaseException:
-        results.put((rank, (None, traceback.format_exc())))
+        pipe.send((None, traceback.format_exc()))
     finally:
         if distributed.is_initialized():
             distributed.destroy_process_group()

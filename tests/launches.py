@@ -5,11 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
+LIMIT = 120.0  # seconds, after which a launch hangs
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 IMPORTED = [  # by the server, once; nothing that starts threads
     "hydra.utils",
@@ -44,26 +49,64 @@ def torchrun(
     return _launch(_agent, directory, command, environment)
 
 
-def alone(directory: Path, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def alone(
+    directory: Path, script: str, *arguments: str, limit: float = LIMIT, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """``python scripts/<script> <arguments>``, run in a directory; it must end what it starts in the background."""
-    return _launch(_alone, directory, [str(SCRIPTS / script), *arguments], environment)
+    return _launch(_alone, directory, [str(SCRIPTS / script), *arguments], environment, limit)
+
+
+def new_process(
+    directory: Path, *command: str, limit: float = LIMIT, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A command in a new process that has imported nothing, run in a directory; its environment is that of the test."""
+    written = [directory / "stdout.txt", directory / "stderr.txt"]
+    with written[0].open("w") as out, written[1].open("w") as err:
+        process = subprocess.Popen(command, cwd=directory, env=environment, stdout=out, stderr=err)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(limit)
+    return _ended(process.pid, process.poll(), command, written, limit)
 
 
 def _launch(
-    target: Callable[..., None], directory: Path, command: list[str], environment: dict[str, str]
+    target: Callable[..., None],
+    directory: Path,
+    command: list[str],
+    environment: dict[str, str],
+    limit: float = LIMIT,
 ) -> subprocess.CompletedProcess[str]:
     written = [directory / "stdout.txt", directory / "stderr.txt"]
     full = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     launch = processes().Process(target=target, args=(directory, full, written, command))
     launch.start()
-    launch.join(300)
-    if launch.is_alive():
-        launch.kill()
-        launch.join()
+    launch.join(limit)
+    return _ended(launch.pid, launch.exitcode, command, written, limit)
+
+
+def _ended(
+    pid: int | None, code: int | None, command: Sequence[str], written: Sequence[Path], limit: float
+) -> subprocess.CompletedProcess[str]:
+    """What a command wrote; one that has not ended is killed with all that it started, and the test fails."""
+    if code is None:
+        kill_with_all_it_started(pid)
     out, err = (path.read_text() for path in written)
     for path in written:
         path.unlink()
-    return subprocess.CompletedProcess(command, int(launch.exitcode or 0), out, err)
+    if code is None:
+        pytest.fail(f"no end within {limit:.0f} seconds: {shlex.join(command)}\n{out[-2000:]}\n{err[-4000:]}")
+    return subprocess.CompletedProcess(list(command), code, out, err)
+
+
+def kill_with_all_it_started(pid: int | None) -> None:
+    """Kill a process and its descendants, also where they wait for each other."""
+    import psutil  # here, since tests of the base installation have none
+
+    with suppress(psutil.NoSuchProcess):
+        first = psutil.Process(pid)
+        first.suspend()  # so that it starts no other
+        for process in [*first.children(recursive=True), first]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def _alone(directory: Path, environment: dict[str, str], written: list[Path], command: list[str]) -> None:

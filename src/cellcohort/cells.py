@@ -308,10 +308,13 @@ def _only(frame: pd.DataFrame, name: str, role: str = "") -> pd.Series:
 
 def names_of(names: Iterable[Name | None]) -> list[str]:
     """Return the columns in names, some of which may be several or none."""
-    names = [*names]
-    if wrong := [name for name in names if not isinstance(name, str | Iterable | None)]:
+    found: list[str] = []
+    for name in names:
+        if name is not None:
+            found += [name] if isinstance(name, str) or not isinstance(name, Iterable) else name
+    if wrong := [name for name in found if not isinstance(name, str)]:
         raise ValueError(f"{wrong[0]!r} is no name of a column; names are texts, in quotes where they are numbers.")
-    return [part for name in names if name is not None for part in ([name] if isinstance(name, str) else name)]
+    return found
 
 
 def numeric_values(values: pd.Series, said: str) -> np.ndarray:

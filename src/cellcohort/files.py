@@ -119,6 +119,15 @@ def fingerprint(*parts: Any, digits: int = 16) -> str:
     return found.hexdigest()[:digits]
 
 
+def short_name(name: str, longest: int, of: str = "") -> str:
+    """Return the name of a file, cut to so many bytes where it has more; it then ends in a digest of it, or of `of`."""
+    written = name.encode("utf-8", "replace")
+    if len(written) <= longest:
+        return name
+    digest = fingerprint((of or name).encode("utf-8", "replace"), digits=8)
+    return f"{written[: longest - len(digest) - 1].decode(errors='ignore')}_{digest}"
+
+
 def stamp(file: Path) -> str:
     """Return the path of a file and its :func:`state`, which change when it is written anew."""
     return f"{file.resolve()} {state(file.stat())}"

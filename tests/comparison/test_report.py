@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from browser import CHROMIUM, browser
 from cellcohort.comparison import arms_of, behind_baselines, compare, read_runs, remarks
 from cellcohort.comparison.composition import held
-from cellcohort.comparison.figures import pictures, save
+from cellcohort.comparison.figures import Picture, pictures, save
 from cellcohort.comparison.maps import MOST_CELLS, principal_components, some_cells
 from cellcohort.comparison.plots import map_plot, measured, overview_plot, score_plot, styled
 from cellcohort.comparison.report import report, verdicts
@@ -103,8 +104,16 @@ def test_verdicts_are_words_and_signs_not_colours_alone(tmp_path: Path) -> None:
     (only, _) = verdicts(table[table["score"] == "mixing <b>"], "random")
     assert only == "condition, against random: ○ not told apart on mixing <b>."
     assert verdicts(table.assign(verdict=""), "random") == [
-        "Nothing was tested, so nothing can be said of any strategy."
+        "Nothing can be said of any strategy, for the reason below."
     ]
+
+
+def test_pictures_of_long_and_like_names_have_a_file_each(tmp_path: Path) -> None:
+    names = ["a b", "a_b", "x" * 400, "x" * 400 + "y", "\u7d30" * 200]
+    save([Picture("scores", name, "words", Figure(figsize=(1, 1))) for name in names], tmp_path / "pictures")
+    files = sorted(path.name for path in (tmp_path / "pictures").iterdir())
+    assert len(files) == len(names) and "scores-a_b.png" in files
+    assert all(len(name.encode()) < 200 for name in files)
 
 
 def test_a_reader_learns_first_where_every_strategy_is_worse_than_without_training(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from cellcohort.composition.log import CompositionLog, read_about
 from cellcohort.runtime.run import Run
 from cellcohort.runtime.run_directory import digest
 from hydra_plugins.cellcohort_sweeps.sweeper import Job, _wandb_group, launched
-from launches import SCRIPTS, alone
+from launches import SCRIPTS, alone, new_process
 
 Train = Callable[..., Path]
 Start = Callable[..., subprocess.CompletedProcess[str]]
@@ -49,7 +49,7 @@ def start(quick: tuple[str, ...], tmp_path: Path) -> Start:
     """``start(*arguments)``: scripts/train.py in a process of its own."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return alone(tmp_path, "train.py", *arguments, *quick, *ONLY_TRAIN, "hydra.sweep.dir=sweep")
+        return alone(tmp_path, "train.py", *arguments, *quick, *ONLY_TRAIN, "hydra.sweep.dir=sweep", limit=300)
 
     return run
 
@@ -314,9 +314,9 @@ def test_jobs_are_one_group_to_wandb(sweep: Callable[..., Path], monkeypatch: py
 
 def test_two_jobs_at_once_have_a_run_each(quick: tuple[str, ...], tmp_path: Path) -> None:
     options = ["logger=wandb", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sweep"]
-    done = subprocess.run(  # a process whose end ends the workers of joblib
-        [sys.executable, str(SCRIPTS / "train.py"), "-m", "sampler=random,temporal", *quick, *ONLY_TRAIN, *options],
-        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300,
+    done = new_process(  # whose end ends the workers of joblib
+        tmp_path, sys.executable, str(SCRIPTS / "train.py"), "-m", "sampler=random,temporal",
+        *quick, *ONLY_TRAIN, *options, limit=300, environment={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert set(times(tmp_path / "sweep")) == {"random-s0", "temporal-s0"}

@@ -121,6 +121,11 @@ def test_it_repeats_and_the_seed_decides() -> None:
         ({"by": "cell"}, "the table has no column 'cell'; it has"),
         ({"fraction": 0.0}, "fraction=0.0"),
         ({"fraction": 1.0}, "fraction=1.0"),
+        ({"fraction": None}, "fraction=None must be a number above 0 and below 1"),
+        ({"fraction": "half"}, "fraction='half' must be a number"),
+        ({"by": None}, "by=None names no column to divide the cells by; use by='track'"),
+        ({"by": []}, r"by=\[\] names no column"),
+        ({"by": ["experiment", 3]}, "3 is no name of a column"),
         ({"seed": "a"}, "seed must be an integer >= 0, got 'a'"),
         ({"seed": -1, "by": "experiment"}, "seed must be an integer >= 0, got -1"),
         ({"by": "experiment", "held_out": ["1"]}, r"held_out=\['1'\]: no such experiment; the table has 1, 2, 3"),
@@ -132,6 +137,8 @@ def test_it_repeats_and_the_seed_decides() -> None:
         ({"by": "experiment", "fold": 0, "folds": 9}, "fold=0 of folds=9: the table has 3 groups of experiment"),
         ({"by": "experiment", "fold": 2, "folds": 2}, "fold=2 is not one of folds=2; use 0 to 1"),
         ({"by": "experiment", "folds": 3}, "folds=3 needs fold, which of them to hold out: 0 to 2"),
+        ({"by": "experiment", "folds": "x"}, "folds must be an integer >= 2, got 'x'"),
+        ({"by": "experiment", "held_out": [[[1]]]}, r"no such experiment; the table has 1, 2, 3"),
         ({"by": "experiment", "fold": 0, "folds": 1}, "folds must be an integer >= 2, got 1"),
         ({"by": "experiment", "fold": 0, "held_out": [1]}, "fold=0 and held_out=\\[1\\] both say what is held out"),
     ],
@@ -210,6 +217,11 @@ def test_named_groups_are_held_out() -> None:
     assert split(labelled(frame), ["day", "well"], held_out=of_config)[1].cells.column("track").present() == ["x", "z"]
     dose = frame.assign(dose=[0.5, 0.5, 1.0, 1.0])
     assert split(labelled(dose), ["dose"], held_out=0.5)[1].cells.column("track").present() == ["w", "x"]
+    numbers = frame.assign(day=[1, 1, 2, 3])
+    for day in (np.int64(1), np.array([1]), pd.Series([1]), (1,), 1.0):
+        assert split(labelled(numbers), "day", held_out=day)[1].cells.column("track").present() == ["w", "x"]
+    wells = np.array([["1", "b"], ["3", "b"]])
+    assert split(labelled(frame), ["day", "well"], held_out=wells)[1].cells.column("track").present() == ["x", "z"]
     with pytest.raises(ValueError, match=r"held_out=\[4\]: no such day; the table has '1', '2', '3'\.$"):
         split(labelled(frame), "day", held_out=[4])
     with pytest.raises(ValueError, match=r"Write each group as a list, in a list: split\.held_out=\[\[a,b\]\]"):

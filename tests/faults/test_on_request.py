@@ -27,7 +27,7 @@ from dask.distributed import Client
 from cellcohort.composition.log import read_composition
 from cellcohort.preparation import prepare
 from cellcohort.sources.anndata import AnnDataFiles
-from launches import SCRIPTS
+from launches import SCRIPTS, kill_with_all_it_started, new_process
 from stores import QUIET, local_cluster, write
 
 pytestmark = [pytest.mark.slow, *QUIET]
@@ -55,9 +55,7 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     yield start
     for process in processes:
         if process.poll() is None:
-            for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
-            process.kill()
+            kill_with_all_it_started(process.pid)
 
 
 def wait_for(there: Callable[[], object], seconds: float = 180) -> None:
@@ -202,7 +200,7 @@ def test_another_user_trains_with_read_only_code_and_data(quick: tuple[str, ...]
 
         def run(script: str, *typed: str) -> subprocess.CompletedProcess[str]:
             command = [*user, sys.executable, str(place / "code/scripts" / script), *typed]
-            return subprocess.run(command, cwd=out, env=environment, capture_output=True, text=True)
+            return new_process(out, *command, limit=600, environment=environment)  # all is compiled first
 
         refused = subprocess.run([*user, "touch", str(place / "demo/new")], capture_output=True)
         assert refused.returncode != 0

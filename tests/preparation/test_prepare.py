@@ -11,7 +11,6 @@ import shlex
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import warnings
@@ -43,6 +42,7 @@ from cellcohort.preparation.pipeline import _lost_workers
 from cellcohort.sources.anndata import AnnDataFiles
 from cellcohort.sources.planted import Planted
 from cellcohort.sources.timelapse import Patches
+from launches import new_process
 from plates import entry, two_plates, write_collection
 from stores import FEATURES, QUIET, cells, dense, local_cluster, prepared, write
 
@@ -178,12 +178,8 @@ def test_a_killed_preparation_leaves_no_store_and_is_gone_on_with(
     wanted = prepared(tmp_path / "whole", **THREE)
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
     # while it is cut, while it is gathered, and before the last rename
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path), "cut/2.npy", "dataset_1", "cells.zarr"],
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    at = ["cut/2.npy", "dataset_1", "cells.zarr"]
+    killed = new_process(tmp_path, sys.executable, "-c", KILLED, str(tmp_path), *at, limit=500)
     states = [line for line in killed.stdout.splitlines() if line.startswith("status")]
     assert states == [f"status {signal.SIGKILL.value} False True"] * 3, killed.stderr
     with pytest.raises(FileNotFoundError, match=r"cells\.partial is there: run scripts/prepare\.py again"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -35,6 +34,7 @@ from cellcohort.sampling import (
 )
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.coverage import coverage
+from launches import new_process
 from tables import table
 
 ROOT = Path(__file__).parents[2]
@@ -521,7 +521,7 @@ finally:
         "world_size=3",
     ]
     command = [sys.executable, "-W", "error", "-c", script, str(ROOT / "scripts" / "preview.py"), *line]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = new_process(tmp_path, *command)
     assert done.returncode == 0, done.stderr
     *_, run, imported = done.stdout.splitlines()
     assert imported == "imported: []"

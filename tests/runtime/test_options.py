@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import subprocess
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from cellcohort.runtime.distributed import check_choices
 from cellcohort.runtime.kinds import in_words
 from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.signatures import declared
+from launches import new_process
 
 CONF = Path(__file__).parents[2] / "conf"
 OPTIONS = {group.name: sorted(file.stem for file in group.glob("*.yaml")) for group in CONF.iterdir() if group.is_dir()}
@@ -233,10 +233,7 @@ def test_what_is_typed_is_refused_before_slow_libraries_are_imported(tmp_path: P
             "data.columns.experiment='palte', data.columns.condition='condition': no such column"
         ),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED, str(CONF.parent / "scripts"), ",".join(SLOW), *lines],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    done = new_process(tmp_path, sys.executable, "-c", REFUSED, str(CONF.parent / "scripts"), ",".join(SLOW), *lines)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "imported: []"
     for said in lines.values():

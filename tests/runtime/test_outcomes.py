@@ -110,8 +110,8 @@ def test_an_error_that_hydra_wrapped_is_told_as_it_is(lost: bool) -> None:
     with pytest.raises(InstantiationException, match="full_key: split") as caught:
         instantiate({"split": target})
     error = InstantiationException(str(caught.value)) if lost else caught.value  # as another process hands it on
-    assert said(error) == "ValueError: fraction=2 must be above 0 and below 1."
-    assert explain(error, Path()) == "error: fraction=2 must be above 0 and below 1."
+    assert said(error) == "ValueError: fraction=2 must be a number above 0 and below 1."
+    assert explain(error, Path()) == "error: fraction=2 must be a number above 0 and below 1."
 
 
 @pytest.mark.parametrize("lost", [False, True])

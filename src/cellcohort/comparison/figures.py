@@ -14,7 +14,9 @@ from cellcohort.comparison import maps, plots
 from cellcohort.comparison.table import Arm, rows_of
 from cellcohort.comparison.text import better, interval
 from cellcohort.figure_files import write_png
-from cellcohort.files import whole
+from cellcohort.files import fingerprint, short_name, whole
+
+LONGEST_NAME = 150  # bytes of the name of a picture; that of a file has 255 at most
 
 
 class Picture(NamedTuple):
@@ -72,10 +74,15 @@ def _pictures(
 def save(drawn: Sequence[Picture], directory: Path) -> None:
     """Write the pictures as PNG files, named after their group and what they show."""
     directory.mkdir(exist_ok=True)
+    taken: set[str] = set()
     with plots.styled():
         for picture in drawn:
-            name = "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in picture.name)
-            with whole(directory / f"{picture.group}-{name}.png") as file:
+            safe = "".join(letter if letter.isalnum() or letter in "-._=" else "_" for letter in picture.name)
+            name = short_name(f"{picture.group}-{safe}", LONGEST_NAME, picture.name)
+            if name in taken:
+                name += f"_{fingerprint(picture.name, digits=8)}"
+            taken.add(name)
+            with whole(directory / f"{name}.png") as file:
                 write_png(picture.figure, file, dpi=130)
 
 

@@ -100,7 +100,7 @@ def verdicts(table: pd.DataFrame, reference: str) -> list[str]:
             )
         said.append(f"{strategy}, against {reference}: {'; '.join(found)}.")
     if not said:
-        return ["Nothing was tested, so nothing can be said of any strategy."]
+        return ["Nothing can be said of any strategy, for the reason below."]
     models = table[(table["representation"] == "model") & (table["strategy"] != table["reference"])]
     for strategy, rows in models.groupby("strategy", sort=False):
         if not rows["verdict"].isin((BETTER, WORSE, OPEN)).any():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -93,16 +94,18 @@ def split[Tracks: (TrackWindows, LabelledCells)](
         out are less than half of `fraction`; or none of them has a partner. Other than by experiment, the cells held
         out are one and a half times `fraction` or more, or conditions have none.
     """
-    columns = names_of([by])
-    by = columns[0] if len(columns) == 1 else by
-    if not 0 < fraction < 1:
-        raise ValueError(f"fraction={fraction} must be above 0 and below 1.")
+    if not (columns := names_of([by])):
+        raise ValueError(f"by={by!r} names no column to divide the cells by; use by='track', or name one or several.")
+    by = columns[0] if len(columns) == 1 else columns
+    if not isinstance(fraction, Real) or not 0 < fraction < 1:
+        raise ValueError(f"fraction={fraction!r} must be a number above 0 and below 1.")
     whole_number("seed", seed, 0)
     if by == "track" and held_out is not None:
         raise ValueError(f"held_out={held_out} names groups of a column; use by='experiment', or leave it out.")
     _check_folds(by, held_out, fold, folds)
     if by != "track":
         refuse_mothers_as_groups("split.by", dataset.cells, by)
+    held_out = _group(held_out)
     files = dataset.cells.files.of("split", dataset.whole, by, fraction, held_out, seed, fold, folds)
     training, held = map(
         dataset.subset, files.arrays(lambda: _divided(dataset, by, fraction, held_out, seed, (fold, folds)))
@@ -229,8 +232,7 @@ def _conditions(cells: CellTable) -> np.ndarray:
 
 def _named(cells: CellTable, by: Name, held_out: str | float | Sequence[Any]) -> np.ndarray:
     column = cells.column(by)
-    labels = [held_out] if isinstance(held_out, str | float | int) else list(held_out)
-    wanted = [tuple(label) if isinstance(label, Sequence) and not isinstance(label, str) else label for label in labels]
+    wanted = held_out if isinstance(held_out, tuple) else [held_out]
     found, unknown = by_label(dict.fromkeys(wanted, True), column.present())
     if unknown:
         spelled = "" if len(names_of([by])) == 1 else " Write each group as a list, in a list: split.held_out=[[a,b]]."
@@ -238,6 +240,11 @@ def _named(cells: CellTable, by: Name, held_out: str | float | Sequence[Any]) ->
             f"held_out={unknown}: no such {column.name}; the table has {listed(column.present(), show=repr)}.{spelled}"
         )
     return np.isin(column.codes, [code for code, label in enumerate(column.labels) if label in found])
+
+
+def _group(label: Any) -> Any:
+    """Return a label as it is, and several, in a list or an array, as a tuple."""
+    return tuple(map(_group, label)) if isinstance(label, Iterable) and not isinstance(label, str) else label
 
 
 def _by_experiment(cells: CellTable, fraction: float, seed: int) -> np.ndarray:
@@ -251,7 +258,8 @@ def _by_experiment(cells: CellTable, fraction: float, seed: int) -> np.ndarray:
 def _check_folds(by: Name, held_out: str | float | Sequence[Any] | None, fold: int | None, folds: int | None) -> None:
     if fold is None:
         if folds is not None:
-            raise ValueError(f"folds={folds} needs fold, which of them to hold out: 0 to {folds - 1}.")
+            n = whole_number("folds", folds, 2)
+            raise ValueError(f"folds={n} needs fold, which of them to hold out: 0 to {n - 1}.")
         return
     whole_number("fold", fold, 0)
     if folds is not None and fold >= whole_number("folds", folds, 2):

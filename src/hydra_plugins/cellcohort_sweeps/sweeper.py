@@ -21,7 +21,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from cellcohort.files import fingerprint, locked
+from cellcohort.files import locked, short_name
 from cellcohort.messages import listed, several
 from cellcohort.runtime import signals
 from cellcohort.runtime.outcomes import Checked, FreeMemory, NotStartedError, Outcomes, cause_of, said, tracebacks
@@ -29,7 +29,7 @@ from cellcohort.runtime.restart import command
 from cellcohort.runtime.run_directory import FINISHED, digest, set_aside
 
 NAMED_ANYWAY = ("sampler", "batch_sampler", "seed", "run_name")  # a run name tells them without being asked
-LONGEST_VALUE, LONGEST_NAME = 40, 150  # characters; a file name has 255 bytes at most, and others are made of it
+LONGEST_VALUE, LONGEST_NAME = 40, 150  # bytes; a file name has 255 bytes at most, and others are made of it
 
 
 class Job(NamedTuple):  # no dataclass: Hydra runs this module without entering it in sys.modules
@@ -127,7 +127,7 @@ class ResumableSweeper(Sweeper):
                     wrong.add_note(_of_job({key: values[key] for key in differ}))
                 raise wrong from error.__cause__ or error
             parts = [config.run_name, *(f"{key.split('.')[-1]}{_safe(values[key])}" for key in varying)]
-            name = _short("-".join(parts), LONGEST_NAME)
+            name = short_name("-".join(parts), LONGEST_NAME)
             with open_dict(config):
                 del config["hydra"]
             own = [*(override for override in choice if not override.startswith("run_name=")), f"run_name={name}"]
@@ -268,12 +268,7 @@ def _lost_jobs_returned() -> Iterator[None]:
 
 def _safe(value: str) -> str:
     """Return a value as part of a file name and a command line; a long one is cut and ends in a digest."""
-    return _short(re.sub(r"[^A-Za-z0-9.+-]+", "_", value).strip("_"), LONGEST_VALUE, value)
-
-
-def _short(name: str, longest: int, of: str = "") -> str:
-    """Return a name that is cut to a length, with a digest of `of`, or of itself, where it is longer."""
-    return name if len(name) <= longest else f"{name[: longest - 9]}_{fingerprint((of or name).encode(), digits=8)}"
+    return short_name(re.sub(r"[^A-Za-z0-9.+-]+", "_", value).strip("_"), LONGEST_VALUE, value)
 
 
 def _unfinished(jobs: Sequence[Job], directory: Path, world_size: int) -> list[Job]:
