@@ -366,6 +366,8 @@ def main() -> None:
     given_options = parser.parse_args()
     if given_options.run is not None:
         RUN = given_options.run.resolve()
+    every = {name: of() for name, of in CLASSES.items()}
+    BatchSampler(CELLS, axes=every, batch_size=8).batch(0, 0)  # Numba takes no alarm while it compiles
     signal.signal(signal.SIGALRM, waited)
     kinds = [name for name in given_options.only if name != "directory" or given_options.run is not None]
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):

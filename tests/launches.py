@@ -8,13 +8,15 @@ import runpy
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-LIMIT = 120.0  # seconds, after which a launch hangs
+LIMIT = 300.0  # seconds that a launch may take
+IDLE, LEAST = 60.0, 3.0  # seconds in which a launch that does not hang uses so many seconds of processors
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 IMPORTED = [  # by the server, once; nothing that starts threads
     "hydra.utils",
@@ -49,11 +51,9 @@ def torchrun(
     return _launch(_agent, directory, command, environment)
 
 
-def alone(
-    directory: Path, script: str, *arguments: str, limit: float = LIMIT, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def alone(directory: Path, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """``python scripts/<script> <arguments>``, run in a directory; it must end what it starts in the background."""
-    return _launch(_alone, directory, [str(SCRIPTS / script), *arguments], environment, limit)
+    return _launch(_alone, directory, [str(SCRIPTS / script), *arguments], environment)
 
 
 def new_process(
@@ -63,38 +63,67 @@ def new_process(
     written = [directory / "stdout.txt", directory / "stderr.txt"]
     with written[0].open("w") as out, written[1].open("w") as err:
         process = subprocess.Popen(command, cwd=directory, env=environment, stdout=out, stderr=err)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(limit)
-    return _ended(process.pid, process.poll(), command, written, limit)
+
+    def code(seconds: float) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        return process.returncode
+
+    return _ended(process.pid, code, command, written, limit)
 
 
 def _launch(
-    target: Callable[..., None],
-    directory: Path,
-    command: list[str],
-    environment: dict[str, str],
-    limit: float = LIMIT,
+    target: Callable[..., None], directory: Path, command: list[str], environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
     written = [directory / "stdout.txt", directory / "stderr.txt"]
     full = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     launch = processes().Process(target=target, args=(directory, full, written, command))
     launch.start()
-    launch.join(limit)
-    return _ended(launch.pid, launch.exitcode, command, written, limit)
+
+    def code(seconds: float) -> int | None:
+        launch.join(seconds)
+        return launch.exitcode
+
+    return _ended(launch.pid, code, command, written, LIMIT)
 
 
 def _ended(
-    pid: int | None, code: int | None, command: Sequence[str], written: Sequence[Path], limit: float
+    pid: int | None, code: Callable[[float], int | None], command: Sequence[str], written: Sequence[Path], limit: float
 ) -> subprocess.CompletedProcess[str]:
-    """What a command wrote; one that has not ended is killed with all that it started, and the test fails."""
-    if code is None:
+    """What a command wrote, and the code that it ended with, which `code` waits for so many seconds.
+
+    One that takes too long, or that does nothing with all that it started, is killed with these, and the test fails.
+    """
+    begun = worked = time.monotonic()
+    used = 0.0
+    while (ended := code(1.0)) is None:
+        now, total = time.monotonic(), _processor_time(pid)
+        if total > used + LEAST:
+            worked, used = now, total
+        if now > min(begun + limit, worked + IDLE):
+            break
+    if ended is None:
         kill_with_all_it_started(pid)
     out, err = (path.read_text() for path in written)
     for path in written:
         path.unlink()
-    if code is None:
-        pytest.fail(f"no end within {limit:.0f} seconds: {shlex.join(command)}\n{out[-2000:]}\n{err[-4000:]}")
-    return subprocess.CompletedProcess(list(command), code, out, err)
+    if ended is None:
+        took = f"no end in {now - begun:.0f} seconds, {total:.0f} of them of a processor"
+        pytest.fail(f"{took}: {shlex.join(command)}\n{out[-2000:]}\n{err[-4000:]}")
+    return subprocess.CompletedProcess(list(command), ended, out, err)
+
+
+def _processor_time(pid: int | None) -> float:
+    """Seconds that a process and all that it started have used processors."""
+    import psutil  # here, since tests of the base installation have none
+
+    total = 0.0
+    with suppress(psutil.NoSuchProcess):
+        first = psutil.Process(pid)
+        for process in [first, *first.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                total += sum(process.cpu_times()[:4])  # with those of children that have ended
+    return total
 
 
 def kill_with_all_it_started(pid: int | None) -> None:

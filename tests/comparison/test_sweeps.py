@@ -49,7 +49,7 @@ def start(quick: tuple[str, ...], tmp_path: Path) -> Start:
     """``start(*arguments)``: scripts/train.py in a process of its own."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return alone(tmp_path, "train.py", *arguments, *quick, *ONLY_TRAIN, "hydra.sweep.dir=sweep", limit=300)
+        return alone(tmp_path, "train.py", *arguments, *quick, *ONLY_TRAIN, "hydra.sweep.dir=sweep")
 
     return run
 
@@ -316,7 +316,7 @@ def test_two_jobs_at_once_have_a_run_each(quick: tuple[str, ...], tmp_path: Path
     options = ["logger=wandb", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sweep"]
     done = new_process(  # whose end ends the workers of joblib
         tmp_path, sys.executable, str(SCRIPTS / "train.py"), "-m", "sampler=random,temporal",
-        *quick, *ONLY_TRAIN, *options, limit=300, environment={**os.environ, "OMP_NUM_THREADS": "1"},
+        *quick, *ONLY_TRAIN, *options, environment={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert set(times(tmp_path / "sweep")) == {"random-s0", "temporal-s0"}

@@ -179,7 +179,7 @@ def test_a_killed_preparation_leaves_no_store_and_is_gone_on_with(
     source = AnnDataFiles(write(cells(), tmp_path / "cells.h5ad"))
     # while it is cut, while it is gathered, and before the last rename
     at = ["cut/2.npy", "dataset_1", "cells.zarr"]
-    killed = new_process(tmp_path, sys.executable, "-c", KILLED, str(tmp_path), *at, limit=500)
+    killed = new_process(tmp_path, sys.executable, "-c", KILLED, str(tmp_path), *at)
     states = [line for line in killed.stdout.splitlines() if line.startswith("status")]
     assert states == [f"status {signal.SIGKILL.value} False True"] * 3, killed.stderr
     with pytest.raises(FileNotFoundError, match=r"cells\.partial is there: run scripts/prepare\.py again"):
