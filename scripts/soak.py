@@ -2,6 +2,7 @@
 
     uv run python scripts/soak.py                        # 20,000 steps on 2 ranks, and 100 jobs
     uv run python scripts/soak.py --steps 2000 --jobs 10
+    uv run python scripts/soak.py --steps 0 --jobs 30 evaluation=default evaluation.max_cells=600
 
 The first fifth of each is left out of the slopes, as libraries load and caches fill there. Each job counts once, by the
 median of the looks that were taken until it was finished.
@@ -99,8 +100,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000, help="of a training on 2 ranks; 0: none")
     parser.add_argument("--jobs", type=int, default=100, help="of a sweep in one process; 0: none")
     parser.add_argument("--logger", default="wandb", help="as train.py takes it")
+    parser.add_argument("typed", nargs="*", help="further options of train.py, which come before those of this script")
     options = parser.parse_args()
-    typed = [str(SCRIPTS / "train.py"), *TINY, f"logger={options.logger}"]
+    given = {word.partition("=")[0] for word in options.typed}
+    tiny = [word for word in TINY if word.partition("=")[0] not in given]
+    typed = [str(SCRIPTS / "train.py"), *tiny, f"logger={options.logger}", *options.typed]
     with tempfile.TemporaryDirectory() as folder:
         if options.steps:
             print(f"a training of {options.steps:,} steps on 2 ranks, with logger={options.logger}", flush=True)

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)  # of a path that this user may not read, or not write to
+IMPOSSIBLE = (errno.ENAMETOOLONG, errno.ELOOP)  # of a path that no user can use
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, *IMPOSSIBLE)  # of one that this user may not read, or not write to
 NO_SPACE_TEXT = re.compile(r"No space left|\d+ requested and \d+ written")  # of errors without a number, as numpy's
 NAMED = "the disk of"  # begins what is said of a full disk, before its directory
 

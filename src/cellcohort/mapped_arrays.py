@@ -30,7 +30,7 @@ HEADER = 4096  # bytes of a file that hold a header, at most
 ABANDONED = 3600  # seconds since the last byte of a file that is being written, from which its process counts as gone
 _HELD = threading.local()  # directories whose lock this thread holds
 OWN_PAGE = (2, 4)  # the highest three bits of a page that is swapped out, or in memory, and not that of its file
-NOT_USABLE = (*REFUSED, errno.EEXIST, errno.ENOTDIR, errno.ENOENT, errno.ELOOP, errno.ENODEV)  # of a place for files
+NOT_USABLE = (*REFUSED, errno.EEXIST, errno.ENOTDIR, errno.ENOENT, errno.ENODEV)  # of a place for files
 
 
 @dataclass(frozen=True)

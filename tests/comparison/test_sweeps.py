@@ -96,10 +96,10 @@ def test_an_option_that_one_strategy_lacks_names_its_job_and_the_way_out(
 
 
 def test_lists_can_be_values_of_a_sweep(sweep: Callable[..., Path]) -> None:
-    directory = sweep("sampler=random", "data.tau_hours=[0.5,1.0],[0.5,2.0]")
+    directory = sweep("run_name=5", "data.tau_hours=[0.5,1.0],[0.5,2.0]")
     files = directory.glob("*/config.yaml")
     taus = {file.parent.name: yaml.safe_load(file.read_text())["data"]["tau_hours"] for file in files}
-    assert taus == {"random-s0-tau_hours0.5_1.0": [0.5, 1.0], "random-s0-tau_hours0.5_2.0": [0.5, 2.0]}
+    assert taus == {"5-tau_hours0.5_1.0": [0.5, 1.0], "5-tau_hours0.5_2.0": [0.5, 2.0]}
 
 
 def test_a_failed_job_is_named_does_not_stop_others_and_is_done_again(

@@ -467,7 +467,7 @@ def test_a_full_disk_is_told_in_one_sentence_whatever_it_led_to() -> None:
     assert of(OSError(errno.EIO, said)) is None and of(OSError(errno.ENOSPC, "No space left on device")) is None
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENAMETOOLONG])
 def test_a_place_that_may_not_be_written_to_is_named_with_a_way_out(number: int) -> None:
     def of(replace: bool) -> str | None:
         try:

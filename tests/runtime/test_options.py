@@ -251,6 +251,17 @@ def test_a_script_refuses_it_before_a_directory_is_made(
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
+@pytest.mark.parametrize("name", ["''", "null", "..", "a/b", "../../x", 170 * "x", f"'{60 * '\u7d30'}'"])
+@pytest.mark.parametrize("sweep", [[], ["-m", "seed=0,1"]])
+def test_a_run_name_that_is_none_of_a_directory_is_refused(
+    train: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, sweep: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        train(f"run_name={name}", *sweep)
+    assert "cannot be a part of the name of a directory: use 1 to 150 bytes without a slash" in capsys.readouterr().err
+    assert not list(tmp_path.glob("**/config.yaml")) and not list(tmp_path.glob("**/multirun.yaml"))
+
+
 @pytest.mark.parametrize(
     ("annotation", "words"),
     [

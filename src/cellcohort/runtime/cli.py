@@ -38,7 +38,7 @@ from omegaconf.errors import (
     MissingMandatoryValue,
 )
 
-from cellcohort.files import NAMED, NO_SPACE, REFUSED
+from cellcohort.files import IMPOSSIBLE, NAMED, NO_SPACE, REFUSED
 from cellcohort.runtime import signals
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.unknown_keys import choices_of, not_in_config
@@ -276,9 +276,10 @@ def _of_the_disk(error: BaseException | None) -> str:
             return str(error.strerror)
         if isinstance(error, OSError) and error.errno in REFUSED and error.filename:
             path = Path(os.fsdecode(error.filename)).absolute()
+            remedy = "Name" if error.errno in IMPOSSIBLE else "Change the rights of that place, or name"
             return (
-                f"{error.strerror}: {path}. Change the rights of that place, or name another: "
-                "hydra.run.dir=<directory> for a run, data.path for simulated data, prepare.out for a store."
+                f"{error.strerror}: {path}. {remedy} another: hydra.run.dir=<directory> for a run, data.path for "
+                "simulated data, prepare.out for a store."
             )
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return ""

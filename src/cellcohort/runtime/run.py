@@ -24,6 +24,7 @@ from cellcohort.runtime.restart import how_to_go_on
 from cellcohort.runtime.run_directory import (
     FINISHED,
     STOPPED,
+    check_name,
     digest,
     rest_of,
     same_options,
@@ -79,6 +80,7 @@ class Run:
         # Lightning 2.6 says this of itself with torch 2.15 and later; there is nothing to do for the user of a script
         warnings.filterwarnings("ignore", r".isinstance\(treespec, LeafSpec\)", FutureWarning)
         refuse_unread(config, hydra.overrides.task)
+        check_name(config.run_name)
         self._config, self._digest = config, digest(config)  # here, since making objects resolves some of the config
         check_kinds(config)
         if "trainer" in config:

@@ -9,10 +9,11 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from cellcohort.files import fingerprint
+from cellcohort.files import fingerprint, short_name
 
 FINISHED = "finished"  # file in a run directory whose job came to its end; holds the digest of its options
 STOPPED = "stopped"  # file in a run directory whose job a signal stopped; holds how to go on
+LONGEST_NAME = 150  # bytes of a run name; that of a file has 255 at most, and others are made of it
 OF_THE_LAUNCH = ("resume", "continues", "run_name", "trainer.devices", "trainer.num_nodes")  # may differ in a restart
 
 
@@ -24,6 +25,24 @@ def digest(config: DictConfig) -> str:
     options: Any = OmegaConf.to_container(config, resolve=False)
     text = OmegaConf.to_yaml({key: value for key, value in options.items() if key != "run_name"}, sort_keys=True)
     return fingerprint(f"{version('cellcohort')}\n{text}".encode(), digits=64)
+
+
+def check_name(name: Any) -> None:
+    """Refuse a run name that is no name of a directory.
+
+    Raises
+    ------
+    ValueError
+        It is empty, too long or holds a slash.
+    """
+    text = str(name or "")
+    size = len(text.encode("utf-8", "replace"))
+    if not 0 < size <= LONGEST_NAME or text in (".", "..") or {"/", "\0"} & set(text):
+        raise ValueError(
+            f"run_name={short_name(text, 60)!r} cannot be a part of the name of a directory: use 1 to {LONGEST_NAME} "
+            "bytes without a slash. Another place for the run is hydra.run.dir=<directory>, for a sweep "
+            "hydra.sweep.dir=<directory>."
+        )
 
 
 def set_aside(directory: Path) -> Path:

@@ -26,10 +26,10 @@ from cellcohort.messages import listed, several
 from cellcohort.runtime import signals
 from cellcohort.runtime.outcomes import Checked, FreeMemory, NotStartedError, Outcomes, cause_of, said, tracebacks
 from cellcohort.runtime.restart import command
-from cellcohort.runtime.run_directory import FINISHED, digest, set_aside
+from cellcohort.runtime.run_directory import FINISHED, LONGEST_NAME, check_name, digest, set_aside
 
 NAMED_ANYWAY = ("sampler", "batch_sampler", "seed", "run_name")  # a run name tells them without being asked
-LONGEST_VALUE, LONGEST_NAME = 40, 150  # bytes; a file name has 255 bytes at most, and others are made of it
+LONGEST_VALUE = 40  # bytes
 
 
 class Job(NamedTuple):  # no dataclass: Hydra runs this module without entering it in sys.modules
@@ -126,7 +126,8 @@ class ResumableSweeper(Sweeper):
                 if differ:
                     wrong.add_note(_of_job({key: values[key] for key in differ}))
                 raise wrong from error.__cause__ or error
-            parts = [config.run_name, *(f"{key.split('.')[-1]}{_safe(values[key])}" for key in varying)]
+            check_name(config.run_name)
+            parts = [str(config.run_name), *(f"{key.split('.')[-1]}{_safe(values[key])}" for key in varying)]
             name = short_name("-".join(parts), LONGEST_NAME)
             with open_dict(config):
                 del config["hydra"]
