@@ -34,7 +34,7 @@ from cellcohort.comparison.composition import held
 from cellcohort.comparison.figures import pictures, save
 from cellcohort.comparison.report import report
 from cellcohort.comparison.table import REFERENCE
-from cellcohort.files import NO_SPACE, REFUSED, whole
+from cellcohort.files import NO_SPACE, is_refused, whole
 
 
 def main() -> None:
@@ -96,6 +96,6 @@ if __name__ == "__main__":
     except OSError as error:
         if error.errno in NO_SPACE:
             sys.exit(f"error: {error.strerror}")
-        if error.errno not in REFUSED:
+        if not is_refused(error):
             raise
         sys.exit(f"error: {error.strerror}: {error.filename}. Name a place that may be written to: --out <directory>")

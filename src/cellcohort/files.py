@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import shutil
+import traceback
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -18,8 +19,8 @@ from typing import Any
 import numpy as np
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-IMPOSSIBLE = (errno.ENAMETOOLONG, errno.ELOOP)  # of a path that no user can use
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, *IMPOSSIBLE)  # of one that this user may not read, or not write to
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)  # of a path that this user may not read, or not write to
+REFUSED = (*FORBIDDEN, errno.ENAMETOOLONG, errno.ELOOP)  # of one that cannot be used
 NO_SPACE_TEXT = re.compile(r"No space left|\d+ requested and \d+ written")  # of errors without a number, as numpy's
 NAMED = "the disk of"  # begins what is said of a full disk, before its directory
 
@@ -91,6 +92,13 @@ def full_disk_named(directory: Path, lost: str) -> Iterator[None]:
             f"{NAMED} {directory.resolve()} is full: {lost} Files that were there before are unchanged. Make room and "
             "start the same command again",
         ) from error
+
+
+def is_refused(error: OSError) -> bool:
+    """Whether the system refused a path: it cannot be used, or no directory can be made there."""
+    *_, (frame, _) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
+    makes = frame is not None and frame.f_code.co_name in ("mkdir", "makedirs")
+    return error.filename is not None and (error.errno in REFUSED or makes)
 
 
 def _sync(path: Path) -> None:

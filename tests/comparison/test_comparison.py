@@ -634,6 +634,14 @@ def test_a_comparison_is_written_to_the_first_directory_or_where_out_names_one(
     assert (runs[0] / "comparison" / "report.html").exists()
 
 
+@pytest.mark.parametrize("out", ["file", "file/below", 300 * "x"])
+def test_a_place_where_no_directory_can_be_is_told(tmp_path: Path, call: Call, out: str) -> None:
+    make_sweep(tmp_path / "sweep", {"random": {"probe": 0.5}}, seeds=1)
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=rf"^error: .*{out}\. Name a place that may be written to: --out <directory>"):
+        call(tmp_path / "sweep", "--out", tmp_path / out)
+
+
 def test_a_full_disk_leaves_the_files_of_the_last_comparison(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -485,6 +485,16 @@ def test_a_place_that_may_not_be_written_to_is_named_with_a_way_out(number: int)
     assert "another: hydra.run.dir=<directory>" in said and "outputs" not in str(of(replace=True))
 
 
+@pytest.mark.parametrize("place", ["/dev/null", "/dev/null/run", "/proc/run", 300 * "x"])
+def test_a_place_where_no_directory_can_be_is_named_with_a_way_out(
+    train: Callable[..., Path], capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    with pytest.raises(SystemExit):
+        train(f"hydra.run.dir={place}")
+    said = capsys.readouterr().err
+    assert "Traceback" not in said and f"{place}. Name another: hydra.run.dir=<directory>" in said
+
+
 @pytest.mark.parametrize(
     ("method", "lost"), [("_begin", "the run was not begun"), ("loggers", "the run could not go on")]
 )

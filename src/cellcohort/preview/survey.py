@@ -15,6 +15,7 @@ from cellcohort.composition.metrics import count_repeats
 from cellcohort.messages import whole_number
 from cellcohort.preview.cells import TrainingCells
 from cellcohort.preview.label_shares import LabelShares, few_pairs
+from cellcohort.progress_bar import progress_bar
 from cellcohort.sampling import Asked, BatchSampler, ShortfallWarning
 from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
 from cellcohort.sampling.chunked.read_cost import Reading, reading
@@ -173,7 +174,8 @@ def survey(
     steps = min(epoch_steps, -(-batches // sampler.world_size))
     ranks = [sampler.for_rank(rank, sampler.world_size) for rank in range(sampler.world_size)]
     record, counter = _Record(sampler), DrawCounter(len(sampler.cells))
-    for begin in range(0, epoch_steps, record.steps_at_once):
+    begins = range(0, epoch_steps, record.steps_at_once)
+    for begin in progress_bar(begins, "drawing the batches of an epoch", "batches"):
         here = range(begin, min(begin + record.steps_at_once, epoch_steps))
         positions = np.stack([[rank.batch(epoch, step) for rank in ranks] for step in here])
         counter.add(positions)

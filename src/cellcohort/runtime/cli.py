@@ -38,7 +38,7 @@ from omegaconf.errors import (
     MissingMandatoryValue,
 )
 
-from cellcohort.files import IMPOSSIBLE, NAMED, NO_SPACE, REFUSED
+from cellcohort.files import FORBIDDEN, NAMED, NO_SPACE, is_refused
 from cellcohort.runtime import signals
 from cellcohort.runtime.distributed import Launch
 from cellcohort.runtime.unknown_keys import choices_of, not_in_config
@@ -274,9 +274,9 @@ def _of_the_disk(error: BaseException | None) -> str:
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_SPACE and NAMED in str(error.strerror):
             return str(error.strerror)
-        if isinstance(error, OSError) and error.errno in REFUSED and error.filename:
+        if isinstance(error, OSError) and is_refused(error):
             path = Path(os.fsdecode(error.filename)).absolute()
-            remedy = "Name" if error.errno in IMPOSSIBLE else "Change the rights of that place, or name"
+            remedy = "Change the rights of that place, or name" if error.errno in FORBIDDEN else "Name"
             return (
                 f"{error.strerror}: {path}. {remedy} another: hydra.run.dir=<directory> for a run, data.path for "
                 "simulated data, prepare.out for a store."
