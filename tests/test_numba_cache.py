@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import runpy
+import sys
 import tempfile
 from pathlib import Path
 
@@ -163,3 +165,34 @@ def test_numba_keeps_code_where_it_is_looked_for(package: Path) -> None:
         (package / "__pycache__").touch()  # a file, so that numba can make no folder beside the sources
     compiled = numba.njit(cache=True)(runpy.run_path(str(source))["f"])
     assert Path(compiled.stats.cache_path) == _place(package)
+
+
+def test_code_of_other_types_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba may leave the index of one process with the code of another that compiled for other types meanwhile."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    name = f"doubled_{os.getpid()}"
+    (tmp_path / f"{name}.py").write_text(
+        "from cellcohort.compiled import compiled\n\n\n@compiled\ndef doubled(x):\n    return x * 2\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def doubled(number: float) -> float:
+        """In a process that has not compiled anything."""
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name).doubled(number)
+
+    def files(ending: str) -> list[Path]:
+        return sorted((tmp_path / "__pycache__").glob(f"{name}.doubled*.{ending}"))
+
+    assert doubled(2) == 4
+    code = [file.read_bytes() for file in files("nbc")]
+    for file in [*files("nbi"), *files("nbc")]:
+        file.unlink()
+    assert doubled(2.5) == 5.0
+    assert len(code) == len(files("nbc")) == 1
+    files("nbc")[0].write_bytes(code[0])
+    assert doubled(2.5) == 5.0, "not 4, by the code of whole numbers"
+    assert doubled(2) == 4
+    assert doubled(2.5) == 5.0
+    assert sum(sys.modules[name].doubled.stats.cache_hits.values()) == 1, "code of its own types is loaded"

@@ -7,13 +7,47 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import override
+from collections.abc import Callable
+from typing import Any, override
 
 from numba import njit
 from numba.core import event
+from numba.core.caching import IndexDataCacheFile
 
-compiled = njit(cache=True, nogil=True, error_model="numpy")
-inlined = njit(cache=True, nogil=True, error_model="numpy", inline="always")
+
+class CodeOfItsTypes(IndexDataCacheFile):
+    """Files of compiled code of a function that are loaded only for the types of arguments that they were made for.
+
+    Numba numbers these files in an index. Of two processes that compile a function for different types at the same
+    time, as the ranks of a first run do, each may take the same number, and the index of one with the code of the other
+    would give wrong results in all later runs.
+    """
+
+    @override
+    def save(self, key: Any, data: Any) -> None:
+        super().save(key, (self._source_stamp, key, data))
+
+    @override
+    def load(self, key: Any) -> Any:
+        found = super().load(key)
+        return found[2] if found is not None and found[:2] == (self._source_stamp, key) else None
+
+
+def compiled[Function: Callable[..., Any]](function: Function) -> Function:
+    """Compile a function when it is called first."""
+    return _of_its_types(njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+def inlined[Function: Callable[..., Any]](function: Function) -> Function:
+    """Compile a function into those that call it."""
+    return _of_its_types(njit(cache=True, nogil=True, error_model="numpy", inline="always")(function))
+
+
+def _of_its_types(function: Any) -> Any:
+    file = getattr(getattr(function, "_cache", None), "_cache_file", None)  # none with NUMBA_DISABLE_JIT
+    if isinstance(file, IndexDataCacheFile):
+        file.__class__ = CodeOfItsTypes
+    return function
 
 
 class Teller(event.Listener):

@@ -149,7 +149,7 @@ def coverage_of(sampler: Sampler, draws: np.ndarray) -> Coverage:
 
 
 @compiled
-def _count_draws(draws, positions):  # type: ignore[no-untyped-def]
+def _count_draws(draws: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Add 1 to the draws of every position; return how many were 0 before, per row."""
     new = np.zeros(len(positions), np.int64)
     for row in range(len(positions)):
