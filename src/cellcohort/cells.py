@@ -306,12 +306,21 @@ def _only(frame: pd.DataFrame, name: str, role: str = "") -> pd.Series:
     return found
 
 
+def refuse_other_tables(cells: Any) -> None:
+    """Raise ValueError for cells that are no :class:`CellTable`, such as a DataFrame."""
+    if not isinstance(cells, CellTable):
+        raise ValueError(
+            f"cells must be a CellTable, got a {type(cells).__name__}. Make one of a DataFrame: "
+            "CellTable.from_frame(frame, experiment=<column>, condition=<column>, hours=<column>, track=<column>)."
+        )
+
+
 def names_of(names: Iterable[Name | None]) -> list[str]:
     """Return the columns in names, some of which may be several or none."""
     found: list[str] = []
     for name in names:
         if name is not None:
-            found += [name] if isinstance(name, str) or not isinstance(name, Iterable) else name
+            found += [name] if isinstance(name, str) or not isinstance(name, Iterable) else [*name]
     if wrong := [name for name in found if not isinstance(name, str)]:
         raise ValueError(f"{wrong[0]!r} is no name of a column; names are texts, in quotes where they are numbers.")
     return found

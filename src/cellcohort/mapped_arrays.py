@@ -126,6 +126,8 @@ def cached_arrays(
     """
     if directory is None:
         return tuple(make())
+    if not isinstance(directory, str | os.PathLike):
+        raise ValueError(f"index_cache={directory!r} must be the path of a directory, or null.")
     if changed := _changed_here():
         warnings.warn(
             f"this process wrote to an array that it has from {changed}, so it makes its index itself and keeps none "

@@ -148,8 +148,10 @@ def whole_number(option: str, value: Any, least: int) -> int:
     Raises
     ------
     ValueError
-        It is something else, or below `least`.
+        It is something else, below `least`, or has more than 64 bits.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{option} must be an integer >= {least}, got {value!r}.")
+    if int(value) >= 2**64:
+        raise ValueError(f"{option} must be an integer below 2**64, got {value}.")
     return int(value)

@@ -226,6 +226,8 @@ def test_named_groups_are_held_out() -> None:
         split(labelled(frame), "day", held_out=[4])
     with pytest.raises(ValueError, match=r"Write each group as a list, in a list: split\.held_out=\[\[a,b\]\]"):
         split(labelled(frame), ["day", "well"], held_out=["1", "b"])
+    with pytest.raises(ValueError, match=r"a CellTable is no dataset of cells; make one, such as LabelledCells\("):
+        split(labelled(frame).cells, "day")  # type: ignore[type-var]
     with pytest.raises(ValueError, match="3 is no name of a column"):
         split(labelled(frame), 3)  # type: ignore[arg-type]
 

@@ -14,6 +14,7 @@ from cellcohort.cells import CellTable, Column
 from cellcohort.sampling import (
     Batch,
     BatchSampler,
+    ChunkedBatchSampler,
     ConditionBalanced,
     ExperimentAware,
     FlexibleBatchSampler,
@@ -133,11 +134,25 @@ def test_no_hours() -> None:
             r"num_batches must be an integer >= 1, 'cover', or null .*; got 'covr'",
         ),
         ({"batch_size": 10, "scope": "node"}, r"scope='node' is not a choice"),
+        ({"schedule": [1]}, r"schedule=\[1\] must map options to values"),
+        ({"schedule": {1: 2}}, r"schedule changes 1, but there is no axis ''"),
+        ({"cells": FRAME}, r"cells must be a CellTable, got a DataFrame\. Make one of a DataFrame: CellTable\.from_fr"),
+        ({"cells": None}, r"cells must be a CellTable, got a NoneType"),
+        ({"index_cache": 3}, r"index_cache=3 must be the path of a directory, or null"),
     ],
 )
 def test_sampler_refuses_bad_values(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        BatchSampler(CELLS, {}, **options)  # type: ignore[arg-type]
+        BatchSampler(**{"cells": CELLS, "axes": {}, "batch_size": 10, **options})  # type: ignore[arg-type]
+
+
+def test_an_axis_of_time_and_a_batch_refuse_values_of_other_kinds() -> None:
+    with pytest.raises(ValueError, match=r"column=\['hours'\] must be the name of one column"):
+        TemporallyEnriched(column=["hours"])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"step must be an integer below 2\*\*64, got 1000"):
+        BatchSampler(CELLS, {}, 10).batch(0, 10**30)
+    with pytest.raises(ValueError, match="cells must be a CellTable, got a DataFrame"):
+        ChunkedBatchSampler(FRAME, {}, 10)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("world_size", [1, 2])

@@ -94,6 +94,8 @@ def split[Tracks: (TrackWindows, LabelledCells)](
         out are less than half of `fraction`; or none of them has a partner. Other than by experiment, the cells held
         out are one and a half times `fraction` or more, or conditions have none.
     """
+    if not isinstance(getattr(dataset, "cells", None), CellTable):
+        raise ValueError(f"a {type(dataset).__name__} is no dataset of cells; make one, such as LabelledCells(cells).")
     if not (columns := names_of([by])):
         raise ValueError(f"by={by!r} names no column to divide the cells by; use by='track', or name one or several.")
     by = columns[0] if len(columns) == 1 else columns

@@ -77,9 +77,9 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packag
     """
     directory = Path(directory)
     config, said = _config(directory, packages)
-    path = directory / "checkpoints" / f"{checkpoint}.ckpt"
-    if not path.is_file():
-        there = sorted(file.stem for file in path.parent.glob("*.ckpt") if file.is_file())
+    folder = directory / "checkpoints"
+    path, there = folder / f"{checkpoint}.ckpt", sorted(file.stem for file in folder.glob("*.ckpt") if file.is_file())
+    if checkpoint not in there:
         raise FileNotFoundError(
             f"{directory} has no checkpoint {checkpoint!r}; it has {', '.join(there) or 'none'}. "
             + ("Choose one of these." if there else "The run ended before its first validation: train it again.")

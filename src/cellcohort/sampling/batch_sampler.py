@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from cellcohort.cells import CellTable
+from cellcohort.cells import CellTable, refuse_other_tables
 from cellcohort.messages import whole_number
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch import Asked
@@ -102,6 +102,9 @@ class BatchSampler(Passes, Description):
             raise ValueError(f"scope={scope!r} is not a choice; use 'rank' or 'global'.")
         if not isinstance(axes, Mapping | None):
             raise ValueError(f"axes={axes!r} must map names to axes, such as {{'experiment': ExperimentAware()}}.")
+        if not isinstance(schedule, Mapping | None):
+            raise ValueError(f"schedule={schedule!r} must map options to values: {{'temporal.window_hours': [8, 2]}}.")
+        refuse_other_tables(cells)
         self.schedule = Schedule(schedule, axes or {}) if schedule else None
         self.cells, self.scope, self.index_cache = cells, scope, index_cache
         self.axes = dict(axes or {}) if self.schedule is None else self.schedule.axes(0)
@@ -109,8 +112,6 @@ class BatchSampler(Passes, Description):
             raise ValueError("num_batches='cover' cannot be promised with a schedule; set a number.")
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.seed = whole_number("seed", seed, 0)
-        if self.seed >= 2**64:
-            raise ValueError(f"seed must be an integer below 2**64, got {seed}.")
         super().__init__(fixed)
         self._per_epoch = number_or_cover(num_batches)
         whole_number("world_size", world_size, 1)

@@ -119,7 +119,7 @@ class FlexibleBatchSampler(BatchSampler):
         )
         if experiment_weights is not None and group_weights is not None:
             raise ValueError("experiment_weights and group_weights are two names of one option; set one of them.")
-        hours = next((name for name in HOURS if name in valid_anchors.columns), HOURS[0])
+        hours = next((name for name in HOURS if name in getattr(valid_anchors, "columns", ())), HOURS[0])
         cells = CellTable.from_frame(
             valid_anchors,
             experiment="experiment" if "experiment" in columns_of(group) + columns_of(strata) else None,
@@ -149,6 +149,8 @@ def columns_of(columns: str | Sequence[str] | None) -> list[str]:
 
 def weights_by_name(weights: Mapping[str, float], column: Column) -> dict[Hashable, float]:
     """Return the weight of every label of a column from weights by name, such as "plate1|GFP"; 0 for the others."""
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"group_weights={weights!r} must map names of groups to weights, such as {{'plate_1': 2.0}}.")
     labels = {
         "|".join(map(str, label)) if isinstance(label, tuple) else str(label): label for label in column.present()
     }

@@ -53,7 +53,7 @@ class Schedule:
         self._axes = dict(axes)
         self.values: dict[str, tuple[Any, ...]] = {}
         for key, value in given.items():
-            name = key.removeprefix("sampler.")
+            name = str(key).removeprefix("sampler.")
             if name in self.values:
                 raise ValueError(f"schedule gives {name} twice, as {name} and sampler.{name}; leave one of them out.")
             axis, _, knob = name.rpartition(".")

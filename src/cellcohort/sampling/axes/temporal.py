@@ -48,6 +48,8 @@ class TemporallyEnriched(WindowAxis):
             raise ValueError(f"window_hours must be a finite number of hours >= 0, got {window_hours!r}.")
         self.window_hours = float(window_hours)
         self.global_fraction = check_fraction("global_fraction", global_fraction, one_allowed=True)
+        if not isinstance(column, str):
+            raise ValueError(f"column={column!r} must be the name of one column, of numbers.")
         self.column: str = column
 
     @property
