@@ -80,7 +80,7 @@ def test_points_of_real_cells_are_read_from_the_names_of_their_files(evidence: d
     assert len(tables["overall"]) == 1 and (levels["n"] == 5).all() and len(tables["means"]) == 2 * 9
 
 
-@pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")  # of options that anndata looks at
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas 3, of options that anndata looks at
 def test_real_cells_are_thinned_and_dealt_to_planted_experiments(
     evidence: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -475,7 +475,9 @@ def test_ninety_ten_with_temporal_and_balance() -> None:
 def test_kernels_do_what_the_plain_version_does(subset: tuple[str, ...], data: st.DataObject) -> None:
     case = data.draw(cases(subset))
     scope = data.draw(st.sampled_from(["rank", "global"]))
-    world_size = data.draw(st.integers(1, 3)) if scope == "rank" or case.batch_size * 3 <= len(case.cells) else 1
+    # batches of a step that are one need so many cells, in the groups from which cells leak too
+    room = case.batch_size * 3 <= len(case.cells) and getattr(case.axes.get("experiment"), "n_primary", 1) == 1
+    world_size = data.draw(st.integers(1, 3)) if scope == "rank" or room else 1
     s = sampler(case, scope=scope, world_size=world_size, rank=world_size - 1, num_batches=50)
     for epoch, step in ((0, 0), (2, 7), (3, 1031)):
         assert s.batch(epoch, step).tolist() == oracle.batch(s, epoch, step)

@@ -131,7 +131,7 @@ class ImageViews:
         place = torch.rand(6, n, generator=draws).to(inputs.device)
         tone = torch.randn(2, n, channels, 1, 1, 1, generator=draws).to(inputs.device)
         planes = inputs.flatten(1, 2)
-        if self._moves:
+        if self._moves and min(height, width) > 1:  # a line of pixels cannot be turned
             matrix = self._matrix(place[:5], height, width)
             planes = warp_affine(planes, matrix, (height, width), padding_mode="reflection")
         if self.blur:

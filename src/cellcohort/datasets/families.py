@@ -12,7 +12,7 @@ import pandas as pd
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.tables.ids_and_labels import as_text
-from cellcohort.messages import several, spelled_plainly
+from cellcohort.messages import several, spelled_plainly, typed_option
 from cellcohort.missing_values import MISSING_LABEL
 
 PARENTS = ("parent", "parent_id", "parent_track", "parent_track_id", "mother", "mother_id", "mother_track_id")
@@ -157,7 +157,7 @@ def refuse_mothers(
     if likely:
         raise ValueError(
             f"data.columns.lineage={lineage!r} holds the ids of mothers: all tracks without one would be one family. "
-            f"Use data.columns.parent={lineage} instead, which finds the families."
+            f"Use {typed_option('data.columns.parent', lineage)} instead, which finds the families."
         )
 
 
@@ -195,8 +195,8 @@ def tell_mothers(
         if n:
             warnings.warn(
                 f"{name!r} tells families of tracks, and is not used: {several(n, 'track')} of "
-                f"{len(track.categories):,} are daughters, which the split may part from their mothers, so that scores "
-                f"are too high. Use data.columns.parent={name}.",
+                f"{len(track.categories):,} are daughters, which the split may part from their mothers. Scores are "
+                f"then too high. Use {typed_option('data.columns.parent', name)}, which keeps families whole.",
                 stacklevel=4,
             )
 
