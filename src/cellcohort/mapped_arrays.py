@@ -126,7 +126,7 @@ def cached_arrays(
     """
     if directory is None:
         return tuple(make())
-    if not isinstance(directory, str | os.PathLike):
+    if not isinstance(directory, str | os.PathLike) or not os.fspath(directory):
         raise ValueError(f"index_cache={directory!r} must be the path of a directory, or null.")
     if changed := _changed_here():
         warnings.warn(

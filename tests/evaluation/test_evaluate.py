@@ -154,7 +154,11 @@ def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:
 @pytest.mark.parametrize(
     ("break_it", "arguments", "said"),
     [
-        (lambda run: shutil.rmtree(run / "checkpoints"), [], "has no checkpoint 'last'; it has none. The run ended"),
+        (
+            lambda run: shutil.rmtree(run / "checkpoints"),
+            [],
+            "has no checkpoint 'last'; it has none. The run ended before its first check",
+        ),
         (lambda run: None, ["checkpoint=lost"], "no checkpoint 'lost'; it has best, last, previous. Choose one"),
         (lambda run: (run / "config.yaml").unlink(), [], "holds no run: no config.yaml ("),
         (lambda run: (run / "config.yaml").write_text("seed: 0\n"), [], "is not that of a training run, or is cut off"),

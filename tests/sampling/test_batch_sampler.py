@@ -138,6 +138,7 @@ def test_no_hours() -> None:
         ({"schedule": {1: 2}}, r"schedule changes 1, but there is no axis ''"),
         ({"cells": FRAME}, r"cells must be a CellTable, got a DataFrame\. Make one of a DataFrame: CellTable\.from_fr"),
         ({"cells": None}, r"cells must be a CellTable, got a NoneType"),
+        ({"index_cache": ""}, r"index_cache='' must be the path of a directory, or null"),
         ({"index_cache": 3}, r"index_cache=3 must be the path of a directory, or null"),
     ],
 )

@@ -80,9 +80,10 @@ def load_run(directory: str | os.PathLike[str], checkpoint: str = "last", packag
     folder = directory / "checkpoints"
     path, there = folder / f"{checkpoint}.ckpt", sorted(file.stem for file in folder.glob("*.ckpt") if file.is_file())
     if checkpoint not in there:
+        lost = "The run ended before its first checkpoint, or was copied in part: copy it again, or train again."
         raise FileNotFoundError(
             f"{directory} has no checkpoint {checkpoint!r}; it has {', '.join(there) or 'none'}. "
-            + ("Choose one of these." if there else "The run ended before its first validation: train it again.")
+            + ("Choose one of these." if there else lost)
         )
     state, module = _module(path, said, packages)
     training, validation = _data(config, directory, said)
