@@ -56,6 +56,16 @@ def test_it_is_left_where_it_is_if_a_place_is_writable_or_named(place: Path, mon
     assert not list(place.iterdir()) and os.environ["NUMBA_CACHE_DIR"] == str(named)
 
 
+def test_a_named_place_stays_where_the_working_directory_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "code")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "code")
+    monkeypatch.chdir(tmp_path)
+    choose_numba_cache()
+    assert os.environ["NUMBA_CACHE_DIR"] == numba.config.CACHE_DIR == str(tmp_path / "code")
+
+
 def test_a_named_place_that_cannot_be_written_is_not_the_only_one(
     place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

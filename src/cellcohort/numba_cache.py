@@ -22,7 +22,12 @@ _DECORATED = re.compile(rb"^@(compiled|inlined)$", re.MULTILINE)  # see cellcoho
 
 
 def choose_numba_cache() -> None:
-    """Let numba write to the folder for temporary files where it would find no other place, and refuse to compile."""
+    """Let numba write to the folder for temporary files where it would find no other place, and refuse to compile.
+
+    A relative path in NUMBA_CACHE_DIR is made absolute, so that it names one folder when the working directory changes.
+    """
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        _use(os.path.abspath(chosen))
     if not any(map(_writable, _places(Path(__file__).parent))):
         _use_folder_for_temporary_files()
 
@@ -33,9 +38,13 @@ def _use_folder_for_temporary_files() -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         folder = Path(tempfile.mkdtemp(prefix="cellcohort-"))  # others could put code into the one that is there
-    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    _use(str(folder))
+
+
+def _use(folder: str) -> None:
+    os.environ["NUMBA_CACHE_DIR"] = folder
     if "numba" in sys.modules:  # it has read its environment
-        sys.modules["numba"].config.CACHE_DIR = str(folder)
+        sys.modules["numba"].config.CACHE_DIR = folder
 
 
 def _writable(folder: Path) -> bool:
