@@ -17,7 +17,6 @@ from cellcohort.compiled import compiled, inlined
 from cellcohort.sampling.drawing.cap import MOST_TRIES, Cap, count_up_to, empty_counts, fill_with_turned_away
 from cellcohort.sampling.planning.plan import Plan
 from cellcohort.sampling.planning.quotas import on_average
-from cellcohort.sampling.planning.strata import Strata
 from cellcohort.sampling.rng import Whole, bits_of, mix, permuted
 
 CLASSES = 64
@@ -33,14 +32,20 @@ class TimedCells(NamedTuple):
 
     Attributes
     ----------
-    strata : Strata
+    order, start, times, times_start, times_indptr, capped : numpy.ndarray
+        As in `Strata`.
     most : int
-        Cells of one label of ``strata.capped`` in a batch; 0 without a cap.
+        Cells of one label of `capped` in a batch; 0 without a cap.
     half_width, inside : float
         Half-width of the time window in hours, and cells of a batch inside it, on average.
     """
 
-    strata: Strata
+    order: np.ndarray
+    start: np.ndarray
+    times: np.ndarray
+    times_start: np.ndarray
+    times_indptr: np.ndarray
+    capped: np.ndarray
     most: int
     half_width: float
     inside: float
@@ -48,7 +53,11 @@ class TimedCells(NamedTuple):
     @classmethod
     def of(cls, plan: Plan) -> TimedCells:
         """Return those of a plan."""
-        return cls(plan.strata, plan.cap, float(plan.half_width), plan.places * plan.share_inside)
+        strata = plan.strata
+        return cls(
+            strata.order, strata.start, strata.times, strata.times_start, strata.times_indptr, strata.capped,
+            plan.cap, float(plan.half_width), plan.places * plan.share_inside,
+        )  # fmt: skip
 
 
 class Part(NamedTuple):
@@ -77,20 +86,19 @@ def draw_in_time_window(
     With a cap, at most `most` cells of one capped label, if there are. `number` is the place of the batch in its
     epoch, and `key` that of the epoch.
     """
-    strata, m = cells.strata, len(stratum)
-    order, start, times, indptr = strata.order, strata.start, strata.times, strata.times_indptr
+    order, start, times, indptr, m = cells.order, cells.start, cells.times, cells.times_indptr, len(stratum)
     low, high, begin, end = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
     for entry in range(m):
         s = stratum[entry]
         size = start[s + 1] - start[s]
         first = first_from(times, indptr[s], indptr[s + 1], focal - cells.half_width - TOLERANCE)
         last = first_from(times, first, indptr[s + 1], focal + cells.half_width + TOLERANCE)
-        begin[entry], end[entry] = strata.times_start[first] - start[s], strata.times_start[last] - start[s]
+        begin[entry], end[entry] = cells.times_start[first] - start[s], cells.times_start[last] - start[s]
         low[entry], high[entry] = least_and_most(count[entry], size, end[entry] - begin[entry])
     n_inside = share_out(count, low, high, on_average(cells.inside, number), number)
 
     filled = 0
-    cap = Cap(strata.capped, cells.most, empty_counts(count.sum() if cells.most > 0 else 1))
+    cap = Cap(cells.capped, cells.most, empty_counts(count.sum() if cells.most > 0 else 1))
     for entry in range(m):
         s, near, far = stratum[entry], n_inside[entry], count[entry] - n_inside[entry]
         size = start[s + 1] - start[s]

@@ -145,7 +145,7 @@ class EpochPlan:
         n = max(n, number + 1 - first)
         progress = self._before(epoch, first)
         primary, occurrence, ptr, *entries = self._plan(epoch * self._per_epoch + first, n, progress)
-        focal = self._focal_times(epoch, primary, occurrence).tolist()
+        focal = self._focal_times(epoch, primary, occurrence)
         each = primary.tolist() if primary.ndim == 1 else list(primary)
         stretch = Stretch(first, each, occurrence.tolist(), focal, ptr.tolist(), *entries)
         self._kept = ((epoch, stretch), *self._kept[: STRETCHES_KEPT - 1])
@@ -172,12 +172,12 @@ class EpochPlan:
         """Return the fields of `n` batches from number `first` of all epochs on; counts these in `progress`."""
         return _plan_batches(self.groups, self.targets, self.leaks, first, n, progress, self.key)
 
-    def _focal_times(self, epoch: int, primary: np.ndarray, occurrence: np.ndarray) -> np.ndarray:
+    def _focal_times(self, epoch: int, primary: np.ndarray, occurrence: np.ndarray) -> list[float]:
         """Focal times of batches: each time of the primary group in turn, and of several groups each in turn."""
         if self._counted:
-            return np.full(len(primary), np.nan)
+            return [np.nan] * len(primary)
         sets = primary.reshape(len(primary), -1)
-        return focal_times(self._times, self.times_of_group, sets, occurrence, self._seed, epoch)
+        return focal_times(self._times, self.times_of_group, sets, occurrence, self._seed, epoch).tolist()
 
     def rates(self) -> np.ndarray:
         """Cells that a batch takes from each stratum on average for its own group, float of shape (n_strata,)."""
