@@ -116,6 +116,19 @@ def test_pictures_of_long_and_like_names_have_a_file_each(tmp_path: Path) -> Non
     assert all(len(name.encode()) < 200 for name in files)
 
 
+def test_pictures_have_room_for_names_of_runs_that_differ_in_many_options(tmp_path: Path) -> None:
+    """Matplotlib warns where there is none, and a warning is an error here."""
+    arms = arms_of(read_runs([make_sweep(tmp_path, EFFECTS)])[0])
+    name = "condition " + " ".join(f"option{i}=value{i}" for i in range(60))
+    table = compare(arms).replace({"strategy": {"condition": name}})
+    arms = [replace(arm, name=name) if arm.name == "condition" else arm for arm in arms]
+    drawn = pictures(arms, table, held(arms), "random", with_umap=False)
+    save(drawn, tmp_path / "pictures")
+    maps = [picture.figure.axes[0].get_title(loc="left") for picture in drawn if picture.group == "maps"]
+    assert sum("option1=value1" in title and "…" in title for title in maps) == 3
+    assert any(title.endswith("PCA by experiment") for title in maps if "…" in title)
+
+
 def test_a_reader_learns_first_where_every_strategy_is_worse_than_without_training(tmp_path: Path) -> None:
     arms = arms_of(read_runs([make_sweep(tmp_path, EFFECTS)])[0])
     table = compare(arms)

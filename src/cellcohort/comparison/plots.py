@@ -17,6 +17,7 @@ from cellcohort.comparison.runs import FinishedRun, damage_told
 from cellcohort.comparison.statistics import estimate
 from cellcohort.comparison.table import BETTER, OPEN, WORSE, Arm, rows_of
 from cellcohort.evaluation.scores_file import score_range
+from cellcohort.files import fingerprint
 
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C7A00")
 SHAPES = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">")
@@ -30,6 +31,7 @@ UNTESTED = (".", "#444444", "#444444")
 REFERENCE_MARK, BASELINE = ("D", "#000000", "#000000"), ("x", "#666666", "#666666")
 MOST_LABELS = 24
 MOST_SHARES = 16
+MOST_LINES = 6  # of a name, for which there is room in every picture
 WIDTH = 4.6  # inches: readable at the width of a phone
 STYLE = {
     **{"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False},
@@ -156,7 +158,8 @@ def composition_plot(rows: pd.DataFrame, name: str) -> Figure | None:
         return None
     labels = list(map(_in_lines, shares["quantity"]))
     tall = sum(0.14 + 0.14 * (label.count("\n") + 1) for label in labels)
-    figure = Figure(figsize=(WIDTH, tall + 0.6), layout="constrained")
+    title = _in_lines(f"{name}: ● held, least to most; | asked", 54)
+    figure = Figure(figsize=(WIDTH, tall + 0.44 + 0.16 * (title.count("\n") + 1)), layout="constrained")
     axes = figure.subplots()
     for y, row in enumerate(rows_of(shares)):
         axes.plot([row.least, row.most], [y, y], color="#0072B2", linewidth=1.2, alpha=0.6)
@@ -166,7 +169,7 @@ def composition_plot(rows: pd.DataFrame, name: str) -> Figure | None:
     axes.set_yticks(range(len(labels)), labels)
     axes.set(xlim=(0, 1), ylim=(len(labels) - 0.5, -0.5))
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
-    figure.suptitle(_in_lines(f"{name}: ● held, least to most; | asked", 54), x=0, ha="left", fontsize=10)
+    figure.suptitle(title, x=0, ha="left", fontsize=10)
     return figure
 
 
@@ -278,11 +281,15 @@ def _legend(figure: Figure, ncols: int, **options: Any) -> None:
 
 
 def _in_lines(name: str, width: int = 22) -> str:
-    return "\n".join(wrap(name, width))
+    """Break a name into lines; of one with too many, as of runs that differ in many options, leave some out."""
+    lines = wrap(name, width)
+    if len(lines) > MOST_LINES:
+        lines = [*lines[: MOST_LINES - 2], f"… {fingerprint(name, digits=6)} …", lines[-1]]
+    return "\n".join(lines)
 
 
 def _n_lines(name: str) -> int:
-    return len(wrap(name, 22))
+    return _in_lines(name).count("\n") + 1
 
 
 def _looks() -> Iterator[tuple[str, str, str]]:
