@@ -368,8 +368,11 @@ def test_the_table_of_scores_ends_with_the_notes(trained: Path) -> None:
     assert len(table.splitlines()) == 21 and table.splitlines()[0].split() == [
         *("score", "better", "model", "untrained", "features"),
     ]
-    for name in ("condition_probe_across: chance", "hours_mae_across: hours; predicting the mean time", "alignment: "):
-        assert sum(line.startswith(name) for line in notes.splitlines()) == 1
+    of, said = zip(*(line.split(": ", 1) for line in notes.splitlines()), strict=True)
+    assert len({*said}) == len(said), "what is said of several scores is said once"
+    for name, note in (("condition_probe_across", "chance"), ("hours_mae_across", "hours; predicting the mean time")):
+        (own,) = (text for names, text in zip(of, said, strict=True) if name in names.split(", "))
+        assert own.startswith(note)
 
 
 def test_an_embedding_that_is_not_finite_is_refused(tmp_path: Path) -> None:
