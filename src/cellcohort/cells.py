@@ -306,13 +306,14 @@ def _only(frame: pd.DataFrame, name: str, role: str = "") -> pd.Series:
     return found
 
 
-def refuse_other_tables(cells: Any) -> None:
-    """Raise ValueError for cells that are no :class:`CellTable`, such as a DataFrame."""
+def table_of(cells: Any) -> CellTable:
+    """Return cells as they are; raise ValueError for what is no :class:`CellTable`, such as a DataFrame."""
     if not isinstance(cells, CellTable):
         raise ValueError(
             f"cells must be a CellTable, got a {type(cells).__name__}. Make one of a DataFrame: "
             "CellTable.from_frame(frame, experiment=<column>, condition=<column>, hours=<column>, track=<column>)."
         )
+    return cells
 
 
 def names_of(names: Iterable[Name | None]) -> list[str]:

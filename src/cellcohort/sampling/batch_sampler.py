@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from cellcohort.cells import CellTable, refuse_other_tables
+from cellcohort.cells import CellTable, table_of
 from cellcohort.messages import whole_number
 from cellcohort.sampling.axes.base import Axis
 from cellcohort.sampling.batch import Asked
@@ -104,9 +104,8 @@ class BatchSampler(Passes, Description):
             raise ValueError(f"axes={axes!r} must map names to axes, such as {{'experiment': ExperimentAware()}}.")
         if not isinstance(schedule, Mapping | None):
             raise ValueError(f"schedule={schedule!r} must map options to values: {{'temporal.window_hours': [8, 2]}}.")
-        refuse_other_tables(cells)
         self.schedule = Schedule(schedule, axes or {}) if schedule else None
-        self.cells, self.scope, self.index_cache = cells, scope, index_cache
+        self.cells, self.scope, self.index_cache = table_of(cells), scope, index_cache
         self.axes = dict(axes or {}) if self.schedule is None else self.schedule.axes(0)
         if self.schedule is not None and num_batches == "cover":
             raise ValueError("num_batches='cover' cannot be promised with a schedule; set a number.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, override
 
 import numpy as np
 
-from cellcohort.cells import CellTable, refuse_other_tables
+from cellcohort.cells import CellTable, table_of
 from cellcohort.messages import whole_number
 from cellcohort.sampling.axes.base import Axis, GroupAxis
 from cellcohort.sampling.chunked.load_requests import LoadRequests
@@ -76,8 +76,7 @@ class ChunkSampler(LoadRequests):
         index_cache: str | Path | None = None,
     ) -> None:
         refuse_options_of_rows(schedule, scope, num_batches)
-        refuse_other_tables(cells)
-        own = cells.chunk_rows or CHUNK_SIZE
+        own = table_of(cells).chunk_rows or CHUNK_SIZE
         self.chunk_size = own if chunk_size is None else whole_number("chunk_size", chunk_size, 1)
         self.preload_nchunks, note = chunks_of_window(cells, batch_size, self.chunk_size, preload_nchunks)
         super().__init__(
