@@ -94,6 +94,11 @@ def skip_if_missing(config: pytest.Config, error: BaseException | None) -> None:
         pytest.skip(f"needs {missing}, which is not installed")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests that start processes come first, so that in most cases one worker has them, and one server forks."""
+    items.sort(key=lambda item: item.get_closest_marker("processes") is None)
+
+
 def pytest_collection_finish() -> None:
     """Leave modules and tests, which stay to the end, out of all garbage collections, and collect less often."""
     gc.collect()

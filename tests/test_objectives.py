@@ -88,6 +88,7 @@ def test_gathering_on_one_process_changes_nothing() -> None:
     assert loss_and_gradients(model(), NTXent(gather=True), views()) == loss_and_gradients(model(), NTXent(), views())
 
 
+@pytest.mark.processes
 def test_gathered_loss_and_gradients_are_those_of_one_process(on_ranks: Callable[..., list[Any]]) -> None:
     alone, *every = zip(*on_ranks(on_rank, RANKS), strict=True)
     for objective, gathered in zip(GATHERED, every, strict=True):

@@ -312,6 +312,7 @@ def test_jobs_are_one_group_to_wandb(sweep: Callable[..., Path], monkeypatch: py
     assert "WANDB_RUN_GROUP" not in os.environ and wandb.run is None
 
 
+@pytest.mark.processes
 def test_two_jobs_at_once_have_a_run_each(quick: tuple[str, ...], tmp_path: Path) -> None:
     options = ["logger=wandb", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sweep"]
     done = new_process(  # whose end ends the workers of joblib
@@ -323,6 +324,7 @@ def test_two_jobs_at_once_have_a_run_each(quick: tuple[str, ...], tmp_path: Path
     assert wandb_runs(tmp_path / "sweep") == {"random-s0": "sweep", "temporal-s0": "sweep"}
 
 
+@pytest.mark.processes
 def test_each_job_can_have_a_torchrun_of_its_own(start: Start, tmp_path: Path) -> None:
     """One of the two jobs fails."""
     done = start("-m", "sampler=random", WRONG_AND_RIGHT, "logger=none", "hydra/launcher=torchrun")
@@ -332,6 +334,7 @@ def test_each_job_can_have_a_torchrun_of_its_own(start: Start, tmp_path: Path) -
     assert read_about(tmp_path / "sweep" / "random-s0-temperature0.5")["world_size"] == 2
 
 
+@pytest.mark.processes
 def test_jobs_can_be_given_to_submitit(start: Start, tmp_path: Path) -> None:
     """One of the two jobs fails."""
     done = start("-m", "sampler=random", WRONG_AND_RIGHT, "logger=none", "hydra/launcher=submitit_local")

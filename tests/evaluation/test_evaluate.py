@@ -32,6 +32,7 @@ from cellcohort.module import ContrastiveModule
 from launches import alone, torchrun
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
+pytestmark = pytest.mark.processes  # all, since they share a run
 FEW = ("evaluation.max_cells=600", "evaluation.permutations=19")
 COLUMNS_OF = {
     **{"replicates.pos_sameby": "condition", "replicates.pos_diffby": "", "replicates.neg_sameby": ""},

@@ -18,7 +18,7 @@ from cellcohort.sources.planted import Planted
 from launches import torchrun
 from stores import QUIET
 
-pytestmark = QUIET
+pytestmark = [*QUIET, pytest.mark.processes]  # all, since they share a store
 ROOT = Path(__file__).parents[2]
 REAL = ROOT.parent / "shared" / "data" / "bodenmiller_cytof" / "bodenmiller.h5ad"
 QUICK = (

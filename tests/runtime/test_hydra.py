@@ -7,7 +7,7 @@ import inspect
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from typing import Any
 import hydra
 import pandas as pd
 import pytest
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.hydra import Hydra
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import InstantiationException
 from hydra.utils import get_class, get_method, instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -28,7 +30,7 @@ from cellcohort.runtime.options import check_kinds
 from cellcohort.runtime.resolvers import stamp, strategy
 from cellcohort.runtime.run import Run
 from cellcohort.runtime.run_directory import digest
-from cellcohort.runtime.unknown_keys import refuse_unread
+from cellcohort.runtime.unknown_keys import _choices_of_axes, _renamed, refuse_unread
 from cellcohort.sampling import ConditionBalanced, ExperimentAware, TemporallyEnriched
 from cellcohort.sampling.axes.base import Axis
 
@@ -62,11 +64,32 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
         monkeypatch.setattr(sys, "argv", ["scripts/train.py", *arguments])
         main = hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(job)
         with monkeypatch.context() as patch:
-            if not any(argument.startswith(("-", "sweep=")) for argument in arguments):
+            if not any(argument.startswith(("sweep=", "hydra.mode=")) for argument in arguments):
                 # for it, Hydra would compose all options twice
                 patch.setattr(Hydra, "get_mode", lambda *arguments, **options: None)
             run_command(main, CONF)
         return names
+
+    return call
+
+
+@pytest.fixture
+def planned(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """``planned(*arguments)``: the run names that a sweep gives to its jobs, which are not run."""
+    names: list[str] = []
+
+    def launch(launcher: BasicLauncher, jobs: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
+        given = [dict(override.split("=", 1) for override in job) for job in jobs]
+        assert all(job["run_name"] == job["hydra.sweep.subdir"] for job in given)
+        names.extend(job["run_name"] for job in given)
+        return [JobReturn(status=JobStatus.COMPLETED) for _ in jobs]
+
+    monkeypatch.setattr(BasicLauncher, "launch", launch)
+
+    def call(*arguments: str) -> list[str]:
+        names.clear()
+        assert shell(*arguments) == []
+        return [*names]
 
     return call
 
@@ -187,26 +210,23 @@ def test_one_seed_reaches_batches_views_and_weights() -> None:
     assert config.split.seed == config.validation_sampler.seed == 0
 
 
-def test_a_sweep_runs_one_job_per_choice(shell: Shell) -> None:
-    assert shell("-m", "sampler=random,experiment_aware,temporal,condition") == [
-        "random-s0",
-        "experiment-s0",
-        "temporal-s0",
-        "condition-s0",
-    ]
+def test_a_sweep_runs_one_job_per_choice_in_directories_of_their_own_under_one(shell: Shell, tmp_path: Path) -> None:
+    assert shell("-m", "sampler=random,experiment_aware") == ["random-s0", "experiment-s0"]
+    (sweep,) = tmp_path.glob("outputs/*/*-sweep")
+    there = sorted(path.name for path in sweep.iterdir())
+    assert there == [".lock", "experiment-s0", "multirun.yaml", "random-s0"]
 
 
 def test_a_sweep_runs_samplers_of_other_libraries_beside_ours(shell: Shell) -> None:
-    assert shell("-m", "batch_sampler=default,weighted_random,m_per_class", "batch_sampler.num_batches=8") == [
+    assert shell("-m", "batch_sampler=default,m_per_class", "batch_sampler.num_batches=8") == [
         "random-s0",
-        "weighted_random-s0",
         "m_per_class-s0",
     ]
     assert shell("batch_sampler=m_per_class", "batch_sampler.m=4") == ["m_per_class-s0"]
 
 
-def test_a_sweep_may_choose_lists(shell: Shell) -> None:
-    assert shell("-m", "sampler=random,[experiment_aware,temporal]", "seed=0,1") == [
+def test_a_sweep_may_choose_lists(planned: Shell) -> None:
+    assert planned("-m", "sampler=random,[experiment_aware,temporal]", "seed=0,1") == [
         "random-s0",
         "random-s1",
         "experiment-temporal-s0",
@@ -214,13 +234,13 @@ def test_a_sweep_may_choose_lists(shell: Shell) -> None:
     ]
 
 
-def test_a_named_sweep_needs_no_flag_and_mixes_with_others(shell: Shell) -> None:
+def test_a_named_sweep_needs_no_flag_and_mixes_with_others(planned: Shell) -> None:
     alone = ["random", "experiment", "condition", "temporal", "track"]
     pairs = ["condition-experiment", "experiment-temporal", "condition-temporal"]
     every = [*alone, *pairs, "condition-experiment-temporal"]
-    assert shell("sweep=strategies", "seed=3") == [f"{name}-s3" for name in every]
-    assert shell("sweep=strategies", "sampler=random") == [f"random-s{seed}" for seed in range(5)]
-    assert shell("sweep=strategies", "sampler=random,temporal", "seed=1") == ["random-s1", "temporal-s1"]
+    assert planned("sweep=strategies", "seed=3") == [f"{name}-s3" for name in every]
+    assert planned("sweep=strategies", "sampler=random") == [f"random-s{seed}" for seed in range(5)]
+    assert planned("sweep=strategies", "sampler=random,temporal", "seed=1") == ["random-s1", "temporal-s1"]
 
 
 @pytest.mark.parametrize(
@@ -230,32 +250,27 @@ def test_a_named_sweep_needs_no_flag_and_mixes_with_others(shell: Shell) -> None
         ("temporal_window", "sampler.temporal.window_hours", [0.5, 1.0, 2.0, 4.0, 8.0]),
     ],
 )
-def test_jobs_are_named_after_the_options_that_vary(shell: Shell, sweep: str, option: str, values: list[float]) -> None:
+def test_jobs_are_named_after_the_options_that_vary(
+    planned: Shell, sweep: str, option: str, values: list[float]
+) -> None:
     _, axis, knob = option.split(".")
     name = strategy([axis])
-    assert shell(f"sweep={sweep}", "seed=4") == [f"{name}-s4-{knob}{value}" for value in values]
-    assert shell(f"sweep={sweep}", f"sampler={axis}", f"{option}={values[0]}", "seed=0,1") == [
+    assert planned(f"sweep={sweep}", "seed=4") == [f"{name}-s4-{knob}{value}" for value in values]
+    assert planned(f"sweep={sweep}", f"sampler={axis}", f"{option}={values[0]}", "seed=0,1") == [
         f"{name}-s0",
         f"{name}-s1",
     ]
 
 
-def test_a_named_sweep_holds_each_experiment_out_in_turn(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shell("sweep=leave_one_experiment_out", "split.folds=3") == [f"random-s0-fold{fold}" for fold in range(3)]
+def test_a_named_sweep_holds_each_experiment_out_in_turn(planned: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert planned("sweep=leave_one_experiment_out", "split.folds=3") == [f"random-s0-fold{fold}" for fold in range(3)]
     with pytest.raises(SystemExit):
-        shell("sweep=leave_one_experiment_out")
+        planned("sweep=leave_one_experiment_out")
     assert "split.folds=None is not a number of folds; give as many as the data have" in capsys.readouterr().err
 
 
 def test_one_job_of_a_named_sweep_can_be_run_alone(shell: Shell) -> None:
     assert shell("sweep=strategies", "sampler=temporal", "hydra.mode=RUN") == ["temporal-s0"]
-
-
-def test_jobs_of_a_sweep_have_directories_of_their_own_under_one(shell: Shell, tmp_path: Path) -> None:
-    shell("-m", "sampler=random,temporal")
-    (sweep,) = tmp_path.glob("outputs/*/*-sweep")
-    there = sorted(path.name for path in sweep.iterdir())
-    assert there == [".lock", "multirun.yaml", "random-s0", "temporal-s0"]
 
 
 def test_launches_of_the_same_second_have_names_of_their_own(shell: Shell, tmp_path: Path) -> None:
@@ -330,16 +345,8 @@ def test_what_may_have_been_meant_is_said_first(
     ("old", "new"),
     [
         ("sampler.leaky=0.1", "sampler.experiment_aware.leaky"),
-        ("sampler.weights=uniform", "sampler.experiment_aware.weights"),
-        ("sampler.window_hours=4", "sampler.temporal.window_hours"),
-        ("sampler.global_fraction=0.5", "sampler.temporal.global_fraction"),
-        ("sampler.ratio={a:1}", "sampler.condition.ratio"),
-        ("sampler.max_cells=2", "sampler.track_capped.max_cells"),
-        ("sampler.column=plate", "sampler.experiment_aware.column"),
         ("sampler.axes={}", "sampler.experiment_aware.leaky"),
-        ("sampler.axes.experiment.leaky=0.1", "sampler.experiment_aware.leaky"),
         ("+sampler.axes.track.column=lineage", "sampler.track_capped.column"),
-        ("+sampler.axes.condition.column=[a,b]", "sampler.condition.column"),
         ("+sampler.leaky=0.1", "sampler.experiment_aware.leaky"),
         ("checkpoint.monitor=null", "callbacks.checkpoint.monitor"),
         ("composition.every_n_steps=2", "callbacks.composition.every_n_steps"),
@@ -351,6 +358,21 @@ def test_a_key_of_the_first_version_is_refused_with_the_new_one(
     with pytest.raises(SystemExit):
         shell(old)
     assert new in capfd.readouterr().err
+
+
+def test_every_option_of_an_axis_of_the_first_version_is_told_with_its_axis() -> None:
+    axes = _choices_of_axes(CONF)
+    for old, new in {
+        "weights": "experiment_aware.weights",
+        "window_hours": "temporal.window_hours",
+        "global_fraction": "temporal.global_fraction",
+        "ratio": "condition.ratio",
+        "max_cells": "track_capped.max_cells",
+        "column": "experiment_aware.column",
+        "axes.experiment.leaky": "experiment_aware.leaky",
+        "axes.condition.column": "condition.column",
+    }.items():
+        assert f"sampler.{new}" in _renamed(f"sampler.{old}", axes)
 
 
 @pytest.mark.parametrize("old", ["sampler.leaky=0.1", "sampler.axes.experiment.leaky=0.1", "+sampler.leaky=0.1"])
@@ -536,8 +558,8 @@ def test_the_cause_of_a_failed_import_is_said(
     assert "No module named 'a_module_that_is_not_there'" in capfd.readouterr().err
 
 
-def test_flags_can_stand_between_options(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shell("sampler=temporal", "-m", "seed=0,1") == ["temporal-s0", "temporal-s1"]
+def test_flags_can_stand_between_options(shell: Shell, planned: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert planned("sampler=temporal", "-m", "seed=0,1") == ["temporal-s0", "temporal-s1"]
     assert sys.argv == ["scripts/train.py", "-m", "sampler=temporal", "seed=0,1"]
     capsys.readouterr()
     shell("sampler=temporal", "--cfg", "job", "seed=7", "-p", "batch_sampler", "~callbacks.last")

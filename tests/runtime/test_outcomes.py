@@ -85,14 +85,14 @@ def test_what_a_job_held_is_free_when_the_next_begins(
         module: Any = Module()
         module.trainer = {"module": module}
         held.extend([weakref.ref(module), weakref.ref(config)])
-        if config.seed in (1, 3):
+        if config.seed == 1:
             try:
                 raise KeyError(config.seed)
             except KeyError as error:
                 raise ValueError(f"no seed {config.seed}") from error
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "seed=0,1,2,3,4"])
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "seed=0,1,2"])
     conf = str(Path(__file__).parents[2] / "conf")
     gc.disable()
     try:
@@ -100,8 +100,8 @@ def test_what_a_job_held_is_free_when_the_next_begins(
             run_command(hydra.main(config_path=conf, config_name="train", version_base="1.3")(job), Path(conf))
     finally:
         gc.enable()
-    assert alive == [[], *[["DictConfig"]] * 4]  # that of the job before, which Hydra holds until the next is set up
-    assert "2 of 5 jobs failed" in capsys.readouterr().err
+    assert alive == [[], *[["DictConfig"]] * 2]  # that of the job before, which Hydra holds until the next is set up
+    assert "1 of 3 jobs failed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -105,7 +105,7 @@ def test_a_pause_of_the_watching_process_does_not_count(ranks: list[RankWatch]) 
 
 @pytest.mark.parametrize("of", ["null", "0.5"])
 def test_the_time_is_an_option(train: Callable[..., Path], of: str) -> None:
-    train("trainer.max_epochs=1", f"callbacks.ranks.hang_seconds={of}")
+    train("trainer.max_steps=1", f"callbacks.ranks.hang_seconds={of}")
 
 
 def test_a_time_that_is_none_is_refused(train: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,6 +114,7 @@ def test_a_time_that_is_none_is_refused(train: Callable[..., Path], capsys: pyte
     assert "callbacks.ranks.hang_seconds must be a number > 0 or null, got 0." in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_a_rank_that_hangs_is_named_and_the_launch_ends(quick: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import signal, time\n"

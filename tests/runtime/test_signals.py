@@ -81,9 +81,8 @@ def test_a_stopped_training_saves_its_step_and_goes_on_as_it_would_have(
 
 
 def test_no_other_job_of_a_sweep_begins_and_the_sweep_goes_on_from_the_step(
-    train: Train, tmp_path: Path, signalled: Callable[..., None], capsys: pytest.CaptureFixture[str]
+    train: Train, whole: Path, tmp_path: Path, signalled: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = train("-m", "seed=0,1", "hydra.sweep.dir=whole").parent
     signalled(signal.SIGTERM)
     with pytest.raises(SystemExit) as stop:
         train("-m", "seed=0,1", "hydra.sweep.dir=sweep")
@@ -92,9 +91,9 @@ def test_no_other_job_of_a_sweep_begins_and_the_sweep_goes_on_from_the_step(
     assert {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()} == {"random-s0"}
     train("-m", "seed=0,1", "hydra.sweep.dir=sweep")
     begun, rest = tmp_path / "sweep/unfinished/random-s0-1", tmp_path / "sweep/random-s0"
-    assert losses(begun) + losses(rest) == losses(tmp_path / "whole" / "random-s0")
-    assert (rest / "finished").read_text() == (tmp_path / "whole/random-s0/finished").read_text()
-    assert (tmp_path / "sweep/random-s1/finished").exists() and whole
+    assert losses(begun) + losses(rest) == losses(whole)
+    assert (rest / "finished").read_text() == (whole / "finished").read_text()
+    assert (tmp_path / "sweep/random-s1/finished").exists()
 
 
 def test_wandb_ends_with_the_exit_code(
@@ -173,6 +172,7 @@ def test_the_command_keeps_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> No
     assert command(resume="new (1).ckpt") == "python scripts/train.py 'sampler=[a,b]' 'resume=\"new (1).ckpt\"'"
 
 
+@pytest.mark.processes
 def test_two_ranks_stop_after_the_same_step_and_go_on(quick: tuple[str, ...], tmp_path: Path) -> None:
     """A signal to one rank alone stops both."""
     (tmp_path / "mine.py").write_text(
@@ -193,6 +193,7 @@ def test_two_ranks_stop_after_the_same_step_and_go_on(quick: tuple[str, ...], tm
     assert len(losses(run)) in (7, 8) and "To go on: torchrun --standalone --nproc-per-node=2" in done.stderr
 
 
+@pytest.mark.processes
 def test_a_launch_that_torchrun_restarts_goes_on_in_its_own_directory(quick: tuple[str, ...], tmp_path: Path) -> None:
     """Rank 1 dies without a word in its first start, after a checkpoint within an epoch (test_ranks sees it named)."""
     (tmp_path / "mine.py").write_text(

@@ -638,6 +638,7 @@ def test_the_loader_of_annbatch_delivers_the_rows_asked_for(tmp_path: Path, axes
         assert n == len(sampler)
 
 
+@pytest.mark.processes
 def test_worker_processes_take_windows_in_turn(tmp_path: Path) -> None:
     arrays, matrix = arrays_of(tmp_path, False)
     sampler = make("two", num_batches=45)

@@ -158,6 +158,7 @@ def test_a_line_says_that_plates_are_simulated_before_they_are(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.processes
 def test_two_processes_train_together_on_one_screen(tmp_path: Path) -> None:
     options = ["model=conv2d", "model.channels=8", "batch_sampler.batch_size=8", "trainer.max_epochs=1"]
     options += ["trainer.limit_train_batches=2", "trainer.limit_val_batches=1", "logger=none", "evaluation=none"]
