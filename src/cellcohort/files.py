@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)  # of a path that this user may not read, or not write to
@@ -111,6 +112,11 @@ def _sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def read_yaml(file: Path) -> Any:
+    """Return what a YAML file holds; several times as fast where PyYAML was built with its parser in C."""
+    return yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def is_pipe(path: str | os.PathLike[str]) -> bool:

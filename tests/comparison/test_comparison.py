@@ -65,7 +65,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cellcohort.comparison.figures.pictures", lambda *arms, **options: [])
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the garbage collection that statsmodels starts at every correction, which is slow in a test run."""
     monkeypatch.setattr("gc.collect", lambda: 0)
@@ -104,7 +104,6 @@ def test_values_that_are_all_alike_are_no_evidence_of_a_difference() -> None:
     assert np.isnan(estimate([0.1, 0.1, 0.1 + 1e-16]).p)
 
 
-@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("n", [1, 2, 7, 40])
 @pytest.mark.parametrize("key", range(5))
 def test_corrected_p_values_are_those_of_statsmodels(n: int, key: int) -> None:
@@ -125,7 +124,6 @@ DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] =
 }
 
 
-@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("draw", DRAWS)
 def test_at_most_one_null_sweep_in_twenty_has_any_false_call(draw: str) -> None:
     """2,000 sweeps of 6 strategies, 8 scores and 5 seeds without any difference; seeds and the reference are shared."""
@@ -140,7 +138,6 @@ def test_at_most_one_null_sweep_in_twenty_has_any_false_call(draw: str) -> None:
     assert false <= stats.binom(sweeps, 0.05).ppf(0.999)
 
 
-@pytest.mark.usefixtures("no_collection")
 def test_the_whole_comparison_keeps_to_that_too(tmp_path: Path) -> None:
     """Through the table itself, on runs that are read once and given new scores of no difference."""
     place = make_sweep(tmp_path, {name: dict.fromkeys("abc", 0.5) for name in AXES})

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import yaml
 
+from cellcohort.files import read_yaml
 from cellcohort.messages import several
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def place(directory: Path) -> dict[str, Any]:
     """
     files = _files(directory, "config.yaml")
     for file in files:
-        config = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        config = read_yaml(file) or {}
         if told := (config.get("logger") or {}).get("wandb"):
             return dict(told)
     raise ValueError(
@@ -75,7 +75,7 @@ def continued(directory: Path) -> dict[str, dict[str, Any]]:
         By the name of the run that continues another.
     """
     files = _files(directory, "config.yaml")
-    configs = {file.parent.name: yaml.safe_load(file.read_text(encoding="utf-8")) or {} for file in files}
+    configs = {file.parent.name: read_yaml(file) or {} for file in files}
     return {name: config["continues"] for name, config in configs.items() if config.get("continues")}
 
 

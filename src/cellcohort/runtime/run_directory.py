@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from cellcohort.files import fingerprint, short_name
+from cellcohort.files import fingerprint, read_yaml, short_name
 
 FINISHED = "finished"  # file in a run directory whose job came to its end; holds the digest of its options
 STOPPED = "stopped"  # file in a run directory whose job a signal stopped; holds how to go on
@@ -77,7 +77,7 @@ def written_config(directory: Path) -> Any:
     """Return the config of a run, or what there is of it."""
     file = directory / "config.yaml"
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
+        return read_yaml(file) if file.is_file() else None
     except (OSError, ValueError, yaml.YAMLError):
         return None
 

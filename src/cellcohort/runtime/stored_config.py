@@ -13,6 +13,7 @@ import yaml
 from hydra.utils import get_object, instantiate
 from omegaconf.errors import OmegaConfBaseException
 
+from cellcohort.files import read_yaml
 from cellcohort.messages import listed
 from cellcohort.moved import new_name
 
@@ -54,7 +55,7 @@ def read_config(directory: str | os.PathLike[str], needed: Sequence[str] = NEEDE
             f"{directory} holds no run: no config.yaml ({held}). Give what train.py printed as `run:`."
         )
     try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+        config = read_yaml(file)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is damaged: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict) or not all(isinstance(config.get(name), dict) for name in needed):
