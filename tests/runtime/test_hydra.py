@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hydra
 import pandas as pd
 import pytest
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.hydra import Hydra
+from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import InstantiationException
 from hydra.utils import get_class, get_method, instantiate
@@ -78,13 +79,14 @@ def planned(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """``planned(*arguments)``: the run names that a sweep gives to its jobs, which are not run."""
     names: list[str] = []
 
-    def launch(launcher: BasicLauncher, jobs: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
+    def launch(jobs: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
         given = [dict(override.split("=", 1) for override in job) for job in jobs]
         assert all(job["run_name"] == job["hydra.sweep.subdir"] for job in given)
         names.extend(job["run_name"] for job in given)
         return [JobReturn(status=JobStatus.COMPLETED) for _ in jobs]
 
-    monkeypatch.setattr(BasicLauncher, "launch", launch)
+    launcher = SimpleNamespace(launch=launch)
+    monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher)
 
     def call(*arguments: str) -> list[str]:
         names.clear()
