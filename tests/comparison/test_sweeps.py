@@ -21,7 +21,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig
 
 import wandb_file
-from cellcohort.composition.log import CompositionLog, read_about
+from cellcohort.composition.log import CompositionLog
 from cellcohort.runtime.run import Run
 from cellcohort.runtime.run_directory import digest
 from hydra_plugins.cellcohort_sweeps.sweeper import Job, _wandb_group, launched
@@ -29,7 +29,7 @@ from launches import SCRIPTS, alone, new_process
 
 Train = Callable[..., Path]
 Start = Callable[..., subprocess.CompletedProcess[str]]
-ONLY_TRAIN = ("evaluation=none", "trainer.max_epochs=1")
+ONLY_TRAIN = ("evaluation=none", "trainer.max_epochs=1", "trainer.limit_train_batches=1", "trainer.limit_val_batches=1")
 WRONG_AND_RIGHT = "objective.temperature=-1,0.5"  # the first is refused before slow libraries are imported
 
 
@@ -312,35 +312,68 @@ def test_jobs_are_one_group_to_wandb(sweep: Callable[..., Path], monkeypatch: py
     assert "WANDB_RUN_GROUP" not in os.environ and wandb.run is None
 
 
-@pytest.mark.processes
-def test_two_jobs_at_once_have_a_run_each(quick: tuple[str, ...], tmp_path: Path) -> None:
-    options = ["logger=wandb", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sweep"]
+JOB = """
+import os, sys, time
+from pathlib import Path
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from cellcohort.runtime import resolvers
+from cellcohort.runtime.cli import run_command
+
+resolvers.register()
+CONF = Path(os.environ["CONF"])
+
+@hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
+def main(config):
+    if config.objective.temperature < 0:
+        raise ValueError("too cold")
+    place, (rank, size) = Path(HydraConfig.get().runtime.output_dir), map(os.environ.get, ("RANK", "WORLD_SIZE"))
+    (place / f"begun-{rank}").write_text(f"{os.getpid()} {os.environ['WANDB_RUN_GROUP']} {size}")
+    end = time.monotonic() + 100
+    while len(list(place.parent.glob("*/begun-*"))) < 2 and time.monotonic() < end:
+        time.sleep(0.1)
+
+if __name__ == "__main__":
+    run_command(main, CONF)
+"""
+
+
+def at_once(directory: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
+    """A sweep of jobs that only wait until two processes are there: how it ended, and what each process told."""
+    (directory / "job.py").write_text(JOB)
     done = new_process(  # whose end ends the workers of joblib
-        tmp_path, sys.executable, str(SCRIPTS / "train.py"), "-m", "sampler=random,temporal",
-        *quick, *ONLY_TRAIN, *options, environment={**os.environ, "OMP_NUM_THREADS": "1"},
+        directory, sys.executable, "job.py", "-m", "hydra.sweep.dir=sweep", *options,
+        environment={**os.environ, "OMP_NUM_THREADS": "1", "CONF": str(SCRIPTS.parent / "conf")},
     )  # fmt: skip
+    files = sorted((directory / "sweep").glob("*/begun-*"))
+    return done, [[file.parent.name, *file.read_text().split()] for file in files]
+
+
+def test_two_jobs_run_at_once_in_processes_of_one_wandb_group(tmp_path: Path) -> None:
+    done, told = at_once(tmp_path, "sampler=random,temporal", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
     assert done.returncode == 0, done.stderr
-    assert set(times(tmp_path / "sweep")) == {"random-s0", "temporal-s0"}
-    assert wandb_runs(tmp_path / "sweep") == {"random-s0": "sweep", "temporal-s0": "sweep"}
+    names, processes, groups, _ = zip(*told, strict=True)
+    assert names == ("random-s0", "temporal-s0") and processes[0] != processes[1] and {*groups} == {"sweep"}
 
 
-@pytest.mark.processes
-def test_each_job_can_have_a_torchrun_of_its_own(start: Start, tmp_path: Path) -> None:
+def test_each_job_can_have_a_torchrun_of_its_own(tmp_path: Path) -> None:
     """One of the two jobs fails."""
-    done = start("-m", "sampler=random", WRONG_AND_RIGHT, "logger=none", "hydra/launcher=torchrun")
+    done, told = at_once(tmp_path, "sampler=random", WRONG_AND_RIGHT, "hydra/launcher=torchrun")
     assert done.returncode == 1 and "1 of 2 jobs failed" in done.stderr, done.stderr
     assert "random-s0-temperature-1: RuntimeError: torchrun ended with exit code 1" in done.stderr
-    assert set(times(tmp_path / "sweep")) == {"random-s0-temperature0.5"}
-    assert read_about(tmp_path / "sweep" / "random-s0-temperature0.5")["world_size"] == 2
+    names, processes, groups, sizes = zip(*told, strict=True)
+    assert names == ("random-s0-temperature0.5",) * 2 and processes[0] != processes[1]
+    assert {*groups} == {"sweep"} and {*sizes} == {"2"}
 
 
 @pytest.mark.processes
 def test_jobs_can_be_given_to_submitit(start: Start, tmp_path: Path) -> None:
-    """One of the two jobs fails."""
-    done = start("-m", "sampler=random", WRONG_AND_RIGHT, "logger=none", "hydra/launcher=submitit_local")
+    """One of the two jobs fails; the other has a W&B run of its own."""
+    done = start("-m", "sampler=random", WRONG_AND_RIGHT, "logger=wandb", "hydra/launcher=submitit_local")
     assert done.returncode == 1 and "random-s0-temperature-1: ValueError: " in done.stderr, done.stderr
     assert set(times(tmp_path / "sweep")) == {"random-s0-temperature0.5"}
     assert len(pd.read_csv(tmp_path / "sweep" / "random-s0-temperature0.5" / "metrics.csv")) > 0
+    assert list(wandb_runs(tmp_path / "sweep").values()) == ["sweep"]
 
 
 def failures(launch: Callable[[list[list[str]]], list[JobReturn]], names: str, directory: Path) -> dict[str, str]:

@@ -60,7 +60,7 @@ def test_metrics_are_written_without_wandb(train: Train, whole: Path, logger: st
 
 def test_a_disabled_wandb_writes_nothing(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert not (train("logger=wandb", "trainer.max_steps=1") / "wandb").exists()
+    assert not (train("logger=wandb", "trainer.max_epochs=1") / "wandb").exists()
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_a_pause_of_the_watching_process_does_not_count(ranks: list[RankWatch]) 
 
 @pytest.mark.parametrize("of", ["null", "0.5"])
 def test_the_time_is_an_option(train: Callable[..., Path], of: str) -> None:
-    train("trainer.max_steps=1", f"callbacks.ranks.hang_seconds={of}")
+    train("trainer.max_epochs=1", f"callbacks.ranks.hang_seconds={of}")
 
 
 def test_a_time_that_is_none_is_refused(train: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:

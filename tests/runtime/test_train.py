@@ -173,7 +173,7 @@ def test_jobs_of_a_sweep_follow_each_other_in_one_process(train: Train, tmp_path
 
 
 def test_a_directory_takes_one_run(train: Train, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    train("hydra.run.dir=mine", "trainer.max_steps=1")
+    train("hydra.run.dir=mine", "trainer.max_epochs=1")
     before = (tmp_path / "mine" / "metrics.csv").read_bytes()
     with pytest.raises(SystemExit):
         train("hydra.run.dir=mine")
@@ -375,4 +375,4 @@ def test_pairs_across_experiments_are_trained_on_logged_and_loaded_again(train: 
     assert (kept["pairs/hours"] <= 4).all() and (kept["pairs/second_views"] < 1).all()
     run = load_run(directory)
     assert run.training.partners is not None and run.training.pair_rule.same == ["condition"]
-    train(*rule, "objective.exclude=[condition]", "trainer.max_steps=1")  # without a warning
+    train(*rule, "objective.exclude=[condition]", "trainer.max_epochs=1")  # without a warning
