@@ -608,14 +608,16 @@ def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
 def test_the_script_prints_the_table_and_leaves_it_as_csv_and_markdown(tmp_path: Path, call: Call) -> None:
     make_sweep(tmp_path / "sweep", EFFECTS, higher=LOWER)
     (tmp_path / "sweep" / "temporal-s4" / "finished").unlink()
+    os.truncate(tmp_path / "sweep" / "temporal-s3" / "finished", 30)
     printed = call(tmp_path / "sweep")
     place = tmp_path / "sweep" / "comparison"
     assert printed.splitlines()[-1] == f"comparison: {place}"
     assert "mixing (lower is better)" in printed and "temporal-s4: did not finish" in printed
+    assert "temporal-s3: its file finished is damaged; copy the run again" in printed
     written = pd.read_csv(place / "scores.csv", keep_default_na=False, na_values={"p": [""]})
     assert written["verdict"].tolist() == table_of(tmp_path / "sweep")["verdict"].tolist()
     assert (place / "scores.md").read_text().count("| probe") == 5
-    assert len(read_runs([tmp_path / "sweep"])[1]) == 1, "its own output is no run"
+    assert len(read_runs([tmp_path / "sweep"])[1]) == 2, "its own output is no run"
 
 
 @pytest.mark.usefixtures("no_pictures")

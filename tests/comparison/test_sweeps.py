@@ -24,7 +24,7 @@ import wandb_file
 from cellcohort.composition.log import CompositionLog
 from cellcohort.runtime.run import Run
 from cellcohort.runtime.run_directory import digest
-from hydra_plugins.cellcohort_sweeps.sweeper import Job, _wandb_group, launched
+from hydra_plugins.cellcohort_sweeps.sweeper import Job, _unfinished, _wandb_group, launched
 from launches import SCRIPTS, alone, new_process
 
 Train = Callable[..., Path]
@@ -220,7 +220,7 @@ def finished_with(sweep: Path, world_size: int) -> None:
     log = CompositionLog(directory, [], {"world_size": world_size})
     log.add(0, 0, [0], [[None] * 2], np.zeros((1, 2, 0)))
     log.close()
-    (directory / "finished").write_text("a digest")
+    (directory / "finished").write_text("d" * 64)
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_jobs_that_were_not_begun_when_a_worker_died_are_begun_again(tmp_path: P
             (tmp_path / name / "config.yaml").touch()
             if name == "b":
                 raise RuntimeError("a worker was killed")
-            (tmp_path / name / "finished").touch()
+            (tmp_path / name / "finished").write_text("d" * 64)
         return [JobReturn(status=JobStatus.COMPLETED) for _ in overrides]
 
     assert failures(launch, "abcd", tmp_path) == {"b": "a worker was killed"}
@@ -429,12 +429,24 @@ def test_jobs_that_ran_beside_one_that_was_killed_are_done_again(tmp_path: Path)
             raise RuntimeError("a worker was killed")
         for name in names:
             (tmp_path / name).mkdir(exist_ok=True)
-            (tmp_path / name / "finished").touch()
+            (tmp_path / name / "finished").write_text("d" * 64)
         return [JobReturn(status=JobStatus.COMPLETED) for _ in overrides]
 
     assert failures(launch, "abcd", tmp_path) == {"b": "a worker was killed"}
     assert asked == ["abcd", "cd", "a", "b"] and set(times(tmp_path)) == {"a", "c", "d"}
     assert {path.name for path in (tmp_path / "unfinished").iterdir()} == {"a-1", "b-1"}
+
+
+def test_a_job_whose_end_was_copied_in_part_is_done_again(tmp_path: Path) -> None:
+    jobs = [Job(name, [], name * 64) for name in "ab"]
+    for job in jobs:
+        (tmp_path / job.name).mkdir()
+        (tmp_path / job.name / "config.yaml").touch()
+        (tmp_path / job.name / "finished").write_text(job.digest)
+    assert _unfinished(jobs, tmp_path, 1) == []
+    os.truncate(tmp_path / "b" / "finished", 30)
+    assert [job.name for job in _unfinished(jobs, tmp_path, 1)] == ["b"]
+    assert (tmp_path / "unfinished" / "b-1").is_dir() and not (tmp_path / "b").exists()
 
 
 def test_a_launcher_that_begins_nothing_is_not_asked_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pandas as pd
 from cellcohort.composition.log import read_about, read_composition
 from cellcohort.evaluation.scores_file import how_scored, read_scores
 from cellcohort.runtime.resolvers import BASELINES, strategy
-from cellcohort.runtime.run_directory import FINISHED
+from cellcohort.runtime.run_directory import FINISHED, finished
 from cellcohort.runtime.stored_config import config_told, read_config
 
 # neither what a run learns from nor how; "seed" is the pairing, "sampler" and "reading" are repeated elsewhere
@@ -197,7 +197,9 @@ def read_run(directory: Path) -> FinishedRun:
         What is missing or wrong, and what to do.
     """
     config = read_config(directory, ("batch_sampler",))
-    if not (directory / FINISHED).is_file():
+    if not finished(directory):
+        if (directory / FINISHED).exists():
+            raise ValueError(f"its file {FINISHED} is damaged; copy the run again, or start its sweep again")
         raise ValueError("did not finish; start its sweep again, which runs only what is not finished")
     scores = read_scores(directory)
     scored = how_scored(scores)

@@ -13,6 +13,7 @@ from cellcohort.files import fingerprint, read_yaml, short_name
 
 FINISHED = "finished"  # file in a run directory whose job came to its end; holds the digest of its options
 STOPPED = "stopped"  # file in a run directory whose job a signal stopped; holds how to go on
+DIGITS = 64  # of that digest
 LONGEST_NAME = 150  # bytes of a run name; that of a file has 255 at most, and others are made of it
 OF_THE_LAUNCH = ("resume", "continues", "run_name", "trainer.devices", "trainer.num_nodes")  # may differ in a restart
 
@@ -24,7 +25,7 @@ def digest(config: DictConfig) -> str:
     """
     options: Any = OmegaConf.to_container(config, resolve=False)
     text = OmegaConf.to_yaml({key: value for key, value in options.items() if key != "run_name"}, sort_keys=True)
-    return fingerprint(f"{version('cellcohort')}\n{text}".encode(), digits=64)
+    return fingerprint(f"{version('cellcohort')}\n{text}".encode(), digits=DIGITS)
 
 
 def check_name(name: Any) -> None:
@@ -68,9 +69,16 @@ def set_aside_before(directory: Path) -> list[Path]:
     return sorted(own, key=lambda path: int(path.name.rpartition("-")[2]))
 
 
+def finished(directory: Path) -> str:
+    """Return the digest of the options of a job that came to its end; empty if it did not, or the file was cut."""
+    file = directory / FINISHED
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    return text if len(text) == DIGITS else ""
+
+
 def unfinished(directory: Path) -> bool:
     """Whether a job was begun in a directory and did not come to its end."""
-    return (directory / "config.yaml").is_file() and not (directory / FINISHED).is_file()
+    return (directory / "config.yaml").is_file() and not finished(directory)
 
 
 def written_config(directory: Path) -> Any:

@@ -26,7 +26,7 @@ from cellcohort.messages import listed, several
 from cellcohort.runtime import signals
 from cellcohort.runtime.outcomes import Checked, FreeMemory, NotStartedError, Outcomes, cause_of, said, tracebacks
 from cellcohort.runtime.restart import command
-from cellcohort.runtime.run_directory import FINISHED, LONGEST_NAME, check_name, digest, set_aside
+from cellcohort.runtime.run_directory import FINISHED, LONGEST_NAME, check_name, digest, finished, set_aside
 
 NAMED_ANYWAY = ("sampler", "batch_sampler", "seed", "run_name")  # a run name tells them without being asked
 LONGEST_VALUE = 40  # bytes
@@ -223,7 +223,7 @@ def launched(
             results = list(launcher.launch([job.overrides for job in jobs], initial_job_idx=0))
     except Exception as error:
         begun = [job for job in jobs if (directory / job.name / "config.yaml").exists()]
-        lost = [job for job in begun if not (directory / job.name / FINISHED).is_file()]
+        lost = [job for job in begun if not finished(directory / job.name)]
         if not begun or len(jobs) == 1:
             return results, {job.name: error for job in jobs}
         if len(lost) == 1:
@@ -274,17 +274,16 @@ def _safe(value: str) -> str:
 
 def _unfinished(jobs: Sequence[Job], directory: Path, world_size: int) -> list[Job]:
     """Return the jobs that have still to be run; their directories are cleared of what an earlier start left."""
-    ends = filter(Path.is_file, directory.glob(f"*/{FINISHED}"))
-    finished = {path.read_text(encoding="utf-8"): path.parent.name for path in ends}
-    waiting = [job for job in jobs if job.digest not in finished]
-    taken = [job.name for job in waiting if job.name in finished.values()]
+    ended = {found: path.parent.name for path in directory.glob(f"*/{FINISHED}") if (found := finished(path.parent))}
+    waiting = [job for job in jobs if job.digest not in ended]
+    taken = [job.name for job in waiting if job.name in ended.values()]
     if taken:
         raise CompactHydraException(
             f"{directory} holds finished jobs of the same name but other options, or of another version: "
             f"{', '.join(taken)}; choose another hydra.sweep.dir."
         )
     if waiting:
-        _refuse_other_world_size(directory, sorted(finished.values()), world_size)
+        _refuse_other_world_size(directory, sorted(ended.values()), world_size)
     for job in waiting:
         if (directory / job.name / "config.yaml").exists():
             set_aside(directory / job.name)
