@@ -106,12 +106,12 @@ def test_what_a_job_held_is_free_when_the_next_begins(
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_an_error_that_hydra_wrapped_is_told_as_it_is(lost: bool) -> None:
-    target = {"_target_": "cellcohort.datasets.split.split", "dataset": None, "fraction": 2, "by": "it's"}
-    with pytest.raises(InstantiationException, match="full_key: split") as caught:
-        instantiate({"split": target})
+    target = {"_target_": "cellcohort.sampling.ExperimentAware", "leaky": 2, "column": "it's"}
+    with pytest.raises(InstantiationException, match="full_key: axis") as caught:
+        instantiate({"axis": target})
     error = InstantiationException(str(caught.value)) if lost else caught.value  # as another process hands it on
-    assert said(error) == "ValueError: fraction=2 must be a number above 0 and below 1."
-    assert explain(error, Path()) == "error: fraction=2 must be a number above 0 and below 1."
+    assert said(error) == "ValueError: leaky must be a number in [0, 1), a share of the batch; got 2."
+    assert explain(error, Path()) == "error: leaky must be a number in [0, 1), a share of the batch; got 2."
 
 
 @pytest.mark.parametrize("lost", [False, True])

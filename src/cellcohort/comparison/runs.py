@@ -198,7 +198,7 @@ def read_run(directory: Path) -> FinishedRun:
     """
     config = read_config(directory, ("batch_sampler",))
     if not finished(directory):
-        if (directory / FINISHED).exists():
+        if (directory / FINISHED).is_file():
             raise ValueError(f"its file {FINISHED} is damaged; copy the run again, or start its sweep again")
         raise ValueError("did not finish; start its sweep again, which runs only what is not finished")
     scores = read_scores(directory)
