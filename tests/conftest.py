@@ -82,14 +82,16 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def _skipped(config: pytest.Config) -> Iterator[None]:
     try:
         yield
-    except ModuleNotFoundError as error:
+    except Exception as error:
         skip_if_missing(config, error)
         raise
 
 
 def skip_if_missing(config: pytest.Config, error: BaseException | None) -> None:
-    """Skip what raised an error that a library is not installed, where the option asks for it."""
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    """Skip what raised an error that a library is not installed, or one made of it, where the option asks for it."""
+    while error is not None and not isinstance(error, ModuleNotFoundError):
+        error = error.__cause__ or error.__context__
+    missing = error.name if error else None
     if config.getoption("missing_extras") and missing and not missing.startswith("cellcohort"):
         pytest.skip(f"needs {missing}, which is not installed")
 

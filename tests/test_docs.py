@@ -34,6 +34,7 @@ LOOPS = {  # of a group of dependencies that is not installed by default
     "loop_sentence_transformers": "sentence_transformers",
     "loop_transformers": "transformers",
 }
+NEEDED = {"data_anndata": "h5py", "moving_annbatch": "annbatch", "moving_viscy": "viscy_data"}  # of extras
 SMALL = {
     "table_to_decision": {"FOUNDERS": "40", "EPOCHS": "1", "BATCHES": "6", "SCORED": "300", "SEEDS": "1"},
     "million_cells_in_chunks": {"CELLS": "6000", "STEPS": "4"},
@@ -48,6 +49,8 @@ def test_an_example_runs(
     monkeypatch.chdir(tmp_path)
     if example in LOOPS:
         pytest.importorskip(LOOPS[example])
+    if example in NEEDED and not find_spec(NEEDED[example]):
+        raise ModuleNotFoundError(f"no module named {NEEDED[example]!r}", name=NEEDED[example])
     if example == "moving_viscy":  # the module alone: the package is slow to load, and changes how iohub reads images
         spec = find_spec("viscy_data")
         assert spec is not None

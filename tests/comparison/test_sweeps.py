@@ -399,6 +399,11 @@ def test_a_job_that_a_cluster_killed_leaves_the_others(tmp_path: Path) -> None:
     assert set(failed) == {"a"} and "has not produced any output" in failed["a"]
 
 
+def test_a_sweep_needs_no_library_for_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    assert not failures(lambda overrides: [JobReturn(status=JobStatus.COMPLETED)] * len(overrides), "ab", tmp_path)
+
+
 def test_jobs_that_were_not_begun_when_a_worker_died_are_begun_again(tmp_path: Path) -> None:
     asked: list[str] = []
 

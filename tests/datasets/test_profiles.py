@@ -6,6 +6,7 @@ import re
 import runpy
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,7 @@ def run(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *line: str) 
 
 
 def test_profiles_are_previewed_and_trained_on(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import_module("matplotlib")  # of an extra, which a preview draws with
     line = [
         "data=profiles", f"data.path={saved}", "data.columns.well=Metadata_Well",
         "data.scale_by={column: Metadata_Compound, label: DMSO}", "pairs.same=[condition]",

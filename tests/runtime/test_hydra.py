@@ -436,7 +436,7 @@ def test_only_errors_of_the_user_are_told_without_a_traceback(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYDRA_FULL_ERROR", full)
-    monkeypatch.setattr(sys, "argv", ["scripts/train.py"])
+    monkeypatch.setattr(sys, "argv", ["scripts/train.py", "data=demo", "logger=csv", "evaluation=none"])  # no extras
     main = hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(job)
     with pytest.raises(ValueError if full == "1" else SystemExit):
         run_command(main, CONF)

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -250,6 +251,9 @@ def _lost_jobs_returned() -> Iterator[None]:
     Hydra's launcher asks one job after the other for its result, so that the first error would end
     the sweep while later jobs still run.
     """
+    if not find_spec("submitit"):  # it comes with the extra for clusters
+        yield
+        return
     import submitit  # here, since Hydra reads this file at every start
 
     raising = submitit.Job.results
