@@ -103,6 +103,23 @@ def test_mothers_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, An
         cells(tmp_path, table(), parent="parent_track_id", lineage="track_id")
 
 
+def test_ids_of_tracks_are_no_mothers(tmp_path: Path) -> None:
+    copied = table().assign(copy=lambda f: f["track_id"])
+    told = r"names every track itself as its mother; data\.columns\.parent takes .* data\.columns\.parent="
+    for parent in ("track_id", "copy"):
+        with pytest.raises(ValueError, match=f"column '{parent}' {told}parent_track_id\\."):
+            cells(tmp_path, copied, parent=parent)
+    with pytest.raises(ValueError, match=f"column 'track_id' {told}null where no"):
+        cells(tmp_path, table().drop(columns="parent_track_id"), parent="track_id")
+    with pytest.raises(ValueError, match=r"column 'well' is one of data\.columns\.track;"):
+        cells(tmp_path, table().assign(well="A1"), track=["well", "track_id"], parent="well")
+
+
+def test_a_table_without_divisions_may_name_its_tracks_as_their_own_mothers(tmp_path: Path) -> None:
+    alone = cells(tmp_path, table().assign(parent_track_id=lambda f: f["track_id"]), parent="parent_track_id")
+    assert len(alone.column("lineage").labels) == 14
+
+
 def test_no_family_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "cells.csv"
     table().to_csv(path, index=False)

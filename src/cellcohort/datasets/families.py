@@ -74,9 +74,18 @@ def families(
     Raises
     ------
     ValueError
-        A track has two mothers, or begins no later than its mother; no mother is a track of the table.
+        The column is of the ids of tracks; a track has two mothers, or begins no later than its mother; no mother is
+        a track of the table.
     """
     found, labels, value = named(table, above, ids, track, hours, parent), track.categories, table[parent].to_numpy()
+    if parent in ids or (found.itself.all() and spelled_plainly(parent) not in PARENTS):
+        others = [name for name in map(str, table) if spelled_plainly(name) in PARENTS and name not in ids]
+        remedy = typed_option("data.columns.parent", others[0] if others else "null")
+        wrong = "names every track itself as its mother" if found.itself.all() else "is one of data.columns.track"
+        raise ValueError(
+            f"column {parent!r} {wrong}; data.columns.parent takes the ids of mother tracks. Use {remedy}"
+            f"{'' if others else ' where no column has these'}."
+        )
     code = track.codes[found.first]
     said, first = as_text(table[parent]).cat.codes.to_numpy(), np.empty(len(labels), np.int64)
     first[code] = found.first
