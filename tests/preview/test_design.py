@@ -9,7 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from cellcohort.cells import CellTable
+from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.preview import Survey, cover, findings, picture, report, survey
+from cellcohort.preview.cells import TrainingCells
 from cellcohort.preview.figure import legend_names, time_edges
 from cellcohort.sampling import BatchSampler, ConditionBalanced, ExperimentAware
 from cellcohort.sampling.axes.base import Axis
@@ -45,6 +47,27 @@ def test_conditions_nested_in_experiments_are_reported_with_what_can_be_conclude
     assert not any("No axis governs the condition" in one.problem for one in others), "no axis could mend that"
     short = [one for one in others if "too few cells" in one.problem]
     assert len(short) == both and not any(one.reasons for one in short), "six times the same reason"
+
+
+def test_what_the_split_holds_out_whole_is_not_said_to_be_missing_in_the_table() -> None:
+    sizes = {(name, condition): 80 for name in "pqr" for condition in ("drug", "mock", "other")}
+    del sizes["q", "other"]  # by design
+    cells = CellTable.from_frame(table(sizes))
+    experiment, condition = cells.column("experiment"), cells.column("condition")
+    held = (experiment.codes == experiment.labels.index("p")) & (condition.codes == condition.labels.index("drug"))
+    held[np.flatnonzero(~held)[::4]] = True
+    training, validation = (LabelledCells(cells).subset(np.flatnonzero(part)) for part in (~held, held))
+    source = TrainingCells(training, len(cells), "well", {}, held_out=validation.cells)
+    both = {**GROUP, **BALANCE}
+    (said,) = [one for one in findings(survey(BatchSampler(training.cells, both, 20), source=source)) if one.reasons]
+    assert said.problem.startswith("The training part has too few cells for what is asked: batches are short of")
+    assert said.reasons == (
+        "the training part has no cells of condition 'drug' in experiment 'p': the split holds out all 80 of them.",
+        "no cells of condition 'other' in experiment 'q', only 'drug', 'mock'.",
+    )
+    assert "another split.seed or split.fraction" in said.change and "by design" not in said.change
+    (said,) = [one for one in findings(survey(BatchSampler(cells, both, 20))) if one.reasons]
+    assert said.problem.startswith("The table has too few cells") and "differ by design" in said.change
 
 
 def test_cells_without_a_condition_do_not_hide_that_conditions_are_nested() -> None:

@@ -50,6 +50,8 @@ class TrainingCells:
         Conditions of experiments without held-out cells, where the experiment has some.
     scored_with : float or None
         A larger ``split.fraction`` that leaves none of these; None where that is not known.
+    held_out : CellTable or None
+        The cells for validation; None where they are not known.
     """
 
     dataset: Any
@@ -62,6 +64,7 @@ class TrainingCells:
     inseparable: Inseparable | None = None
     not_scored: Sequence[str] = ()
     scored_with: float | None = None
+    held_out: CellTable | None = None
 
     @property
     def cells(self) -> CellTable:
@@ -166,6 +169,7 @@ def training_cells(config: DictConfig) -> TrainingCells:
         inseparable(either, fitted) if whole.cells.has("condition") else None,
         not_scored := pairs_without_validation(either, ~fitted),
         _larger_fraction(config, whole) if not_scored else None,
+        validation.cells,
     )
     if found.store is not None and config.batch_sampler.get("chunk_size"):
         found.store.check_chunk_size(config.batch_sampler.chunk_size)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cellcohort.cells import Name, names_of
+from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.composition.metrics import label_texts
 from cellcohort.messages import in_list, listed, plural_of, several, typed_option
 from cellcohort.preview.checks import Finding
@@ -45,6 +45,7 @@ def shortfalls(survey: Survey) -> Iterator[Finding]:
     if not (lacking or reasons):
         return
     group = survey.group
+    all_held_out, reasons = _all_held_out(survey, reasons)
     if isinstance(survey.sampler, Baseline):
         yield Finding(
             f"This sampler gives less than is asked: batches are short of {'; '.join(lacking)}.",
@@ -53,6 +54,10 @@ def shortfalls(survey: Survey) -> Iterator[Finding]:
         return
     if group is not None and np.count_nonzero(group.cells) == 1:
         change = f"There is one {group.title}: leave out the axis that builds batches around it."
+    elif all_held_out:
+        change = (
+            "Hold out other cells: another split.seed or split.fraction, or other groups (split.by, split.held_out)."
+        )
     elif nested(survey.sampler):
         reasons = ()  # the same for every experiment, and `confounded` gives it
         change = "No setting can balance conditions within an experiment that holds one."
@@ -69,8 +74,48 @@ def shortfalls(survey: Survey) -> Iterator[Finding]:
     else:
         change = "No action needed if few places are affected; see the tables."
     what = f": batches are short of {'; '.join(lacking)}" if lacking else ""
+    reasons = (*all_held_out, *reasons)
     more = (f"and {len(reasons) - REASONS} more of this kind.",) if len(reasons) > REASONS else ()
-    yield Finding(f"The table has too few cells for what is asked{what}.", change, (*reasons[:REASONS], *more))
+    lacks = "The training part" if all_held_out else "The table"
+    yield Finding(f"{lacks} has too few cells for what is asked{what}.", change, (*reasons[:REASONS], *more))
+
+
+def _all_held_out(survey: Survey, reasons: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    """Say which labels have no cell for training since the split holds out all, and return the other reasons."""
+    group, held_out = survey.group, None if survey.source is None else survey.source.held_out
+    if group is None or held_out is None:
+        return [], reasons
+    names = {title_of(axis): axis.column for axis in survey.sampler.axes.values() if isinstance(axis, GroupAxis)}
+    names |= {title_of(axis): axis.column for axis in survey.sampler.axes.values() if isinstance(axis, ShareAxis)}
+    held_groups, said = _codes_of(held_out, names[group.title], group), []
+    for shares in survey.label_shares:
+        if shares.rule != "share" or shares.by_primary is None:
+            continue
+        n = len(shares.names)
+        held, trained = (
+            np.bincount((codes * n + labels)[(codes >= 0) & (labels >= 0)], minlength=len(group.cells) * n)
+            for codes, labels in (
+                (held_groups, _codes_of(held_out, names[shares.title], shares)),
+                (group.column.codes.astype(np.int64), shares.column.codes.astype(np.int64)),
+            )
+        )
+        absent = (np.nan_to_num(shares.asked_by_primary) > 0) & (trained == 0).reshape(-1, n)
+        gone = absent & (held > 0).reshape(-1, n)
+        for row, code in np.argwhere(gone):
+            said.append(
+                f"the training part has no cells of {shares.title} {shares.column.labels[code]!r} in {group.title} "
+                f"{group.column.labels[row]!r}: the split holds out all {held[row * n + code]:,} of them."
+            )
+        for row in np.flatnonzero(gone.any(axis=1) & (gone == absent).all(axis=1)):
+            start, end = f"no cells of {shares.column.name} ", f" in {group.column.name} {group.column.labels[row]!r}, "
+            reasons = tuple(one for one in reasons if not (one.startswith(start) and end in one))
+    return said, reasons
+
+
+def _codes_of(cells: CellTable, name: Name, shares: LabelShares) -> np.ndarray:
+    """Return the label of each cell of another table, as a code of the column of `shares`; -1 for others."""
+    column, code = cells.column(name), {label: code for code, label in enumerate(shares.column.labels)}
+    return np.array([code.get(label, -1) for label in column.labels], np.int64)[column.codes]
 
 
 def _labels_short(survey: Survey, shares: LabelShares) -> tuple[list[str], bool]:
