@@ -137,3 +137,14 @@ def test_mothers_are_no_groups_elsewhere(tmp_path: Path) -> None:
         Partners(labelled.cells, PairRule(same="parent_track_id"))
     with pytest.raises(ValueError, match=r"prepare\.together names 'parent_track_id'"):
         stored_order(table(), ["plate"], "parent_track_id")
+
+
+def test_tracks_whose_ids_are_the_same_number_stay_apart(tmp_path: Path) -> None:
+    frame = table(plates=("P1",)).astype({"track_id": str}).assign(family="a")
+    frame["track_id"] = frame["track_id"].replace({"2": "1.00", "1": "1.0"})
+    with pytest.raises(ValueError, match=r"'track_id' has P1/1\.0 and P1/1\.00, which are the same number"):
+        cells(tmp_path, frame, "parquet", parent="parent_track_id")
+    for whole in (cells(tmp_path, frame, "parquet"), cells(tmp_path, frame, "parquet", lineage="family")):
+        assert {"1.0", "1.00"} < {*whole.values("track_id")}
+    with pytest.raises(ValueError, match="holds the ids of mothers"):
+        cells(tmp_path, frame, "parquet", lineage="parent_track_id")

@@ -36,6 +36,8 @@ class Named(NamedTuple):
         Whether the value is missing, negative, or 0 where the experiment has no track 0.
     begin : numpy.ndarray of float, shape (n_tracks,)
         Hours of the first cell of each track.
+    same_id : numpy.ndarray of int, shape (n_tracks,)
+        The first track of the same experiment whose id is the same number, as are "1.0" and "1.00": mostly itself.
     """
 
     first: np.ndarray
@@ -43,6 +45,7 @@ class Named(NamedTuple):
     value: np.ndarray
     marks_none: np.ndarray
     begin: np.ndarray
+    same_id: np.ndarray
 
     @property
     def itself(self) -> np.ndarray:
@@ -75,7 +78,7 @@ def families(
     ------
     ValueError
         The column is of the ids of tracks; a track has two mothers, or begins no later than its mother; no mother is
-        a track of the table.
+        a track of the table; two tracks have ids that are the same number.
     """
     found, labels, value = named(table, above, ids, track, hours, parent), track.categories, table[parent].to_numpy()
     if parent in ids or (found.itself.all() and spelled_plainly(parent) not in PARENTS):
@@ -87,6 +90,12 @@ def families(
             f"{'' if others else ' where no column has these'}."
         )
     code = track.codes[found.first]
+    if len(alike := np.flatnonzero(found.same_id != np.arange(len(labels)))):
+        one, other = found.first[found.same_id[alike[0]]], found.first[alike[0]]
+        raise ValueError(
+            f"{ids[-1]!r} has {track[one]} and {track[other]}, which are the same number, so {parent!r} cannot tell "
+            "which of them is a mother. Write the id of each track in one way, or set data.columns.parent=null."
+        )
     said, first = as_text(table[parent]).cat.codes.to_numpy(), np.empty(len(labels), np.int64)
     first[code] = found.first
     if len(two := np.flatnonzero(said != said[first[track.codes]])):
@@ -132,10 +141,11 @@ def named(
     own, value = _texts(rows[ids[-1]]), _texts(rows[column])
     codes, _ = pd.factorize(np.concatenate([own, value]))
     own_keys, keys = (pd.MultiIndex.from_arrays([*shared, part]) for part in np.split(codes, 2))
-    there = own_keys.get_indexer(keys)
+    unique = np.flatnonzero(~own_keys.duplicated())
+    there, same_id = (np.append(unique, -1)[own_keys[unique].get_indexer(some)] for some in (keys, own_keys))
     number = pd.to_numeric(pd.Series(value), errors="coerce").to_numpy(np.float64)
     marks_none = (value == "") | (number < 0) | ((number == 0) & (there < 0))
-    return Named(first, there, keys.factorize()[0], marks_none, begin)
+    return Named(first, there, keys.factorize()[0], marks_none, begin, same_id)
 
 
 def refuse_mothers(
