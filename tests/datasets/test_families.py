@@ -148,3 +148,35 @@ def test_tracks_whose_ids_are_the_same_number_stay_apart(tmp_path: Path) -> None
         assert {"1.0", "1.00"} < {*whole.values("track_id")}
     with pytest.raises(ValueError, match="holds the ids of mothers"):
         cells(tmp_path, frame, "parquet", lineage="parent_track_id")
+
+
+def divisions(founders: int, generations: int) -> list[tuple[int, int]]:
+    """Founder and generation of each track, in the order of time."""
+    return [(of, g) for g in range(generations) for of in range(founders) for _ in range(2**g)]
+
+
+@pytest.mark.parametrize(
+    "tracks",
+    [divisions(2, 7), divisions(5, 4), [(i, i) for i in range(30)]],
+    ids=["2 large families", "5 families", "each track alone"],
+)
+def test_families_that_are_numbered_from_0_in_order_of_time_are_no_mothers(
+    tmp_path: Path, tracks: list[tuple[int, int]]
+) -> None:
+    rows = [("P1", "DMSO", 4 * g + i, track, of) for track, (of, g) in enumerate(tracks, start=1) for i in range(4)]
+    frame = pd.DataFrame(rows, columns=["plate", "drug", "frame", "track_id", "family"])
+    found = cells(tmp_path, frame, lineage="family")
+    assert set(found.values("lineage")) == {f"P1/{of}" for of, _ in tracks}
+
+
+@pytest.mark.parametrize(("founders", "none"), [(1, 0), (2, 0), (2, -1), (40, -1)])
+def test_mothers_of_many_divisions_are_no_families(tmp_path: Path, founders: int, none: int) -> None:
+    tracks = divisions(founders, 6 if founders < 3 else 2)  # the first daughters come after all founders
+    rows = [
+        ("P1", "DMSO", 4 * g + i, track, none if g == 0 else (track - founders + 1) // 2)
+        for track, (_, g) in enumerate(tracks, start=1)
+        for i in range(4)
+    ]
+    frame = pd.DataFrame(rows, columns=["plate", "drug", "frame", "track_id", "P"])
+    with pytest.raises(ValueError, match=r"lineage='P' holds the ids of mothers"):
+        cells(tmp_path, frame, lineage="P")

@@ -19,6 +19,7 @@ PARENTS = ("parent", "parent_id", "parent_track", "parent_track_id", "mother", "
 _WHOLE = re.compile(r"^(-?\d+)\.0+$")  # a whole number that was written as a decimal, as beside missing values
 _NONE = {"-1", "0", "-1.0", "0.0", MISSING_LABEL}  # of a mother
 _LATER = 0.95  # share of tracks that begin after those they name, from which a column of families is one of mothers
+_DAUGHTERS = 4  # the most tracks of one mother, beside rare ones: two in most divisions, seldom three
 
 
 class Named(NamedTuple):
@@ -172,7 +173,9 @@ def refuse_mothers(
     likely = spelled_plainly(lineage) in PARENTS and (marks | chained).any()
     if not likely and marks.any() and chained.any():
         later = found.begin[found.track[chained]] < found.begin[chained]
-        likely = later.mean() >= _LATER
+        n_alike = np.bincount(found.value)[found.value]  # tracks of each value: few daughters, or a whole family
+        divides = np.median(n_alike) > 1 and np.median(n_alike[chained]) <= _DAUGHTERS
+        likely = later.mean() >= _LATER and divides
     if likely:
         raise ValueError(
             f"data.columns.lineage={lineage!r} holds the ids of mothers: all tracks without one would be one family. "
