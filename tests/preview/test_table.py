@@ -128,3 +128,40 @@ def test_conditions_of_one_well_an_experiment_get_no_fraction(tmp_path: Path) ->
 
 def test_whole_experiments_held_out_lack_no_condition(tmp_path: Path) -> None:
     assert not training_cells(config(plates_of_wells(tmp_path, 3, 0), "split.by=experiment")).not_scored
+
+
+def uneven_wells(path: Path) -> Path:
+    """A plate with three wells of each of two conditions, most cells in one of them."""
+    sizes = {"a1": 20, "a2": 60, "a3": 120, "b1": 20, "b2": 60, "b3": 120}
+    rows = [("p", well[0], well) for well, n in sizes.items() for _ in range(n)]
+    pd.DataFrame(rows, columns=["experiment", "condition", "Well"]).to_csv(path / "uneven.csv", index=False)
+    return path / "uneven.csv"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_share_held_out_far_from_the_one_asked_for_is_told_with_an_option_that_comes_near(tmp_path: Path) -> None:
+    path, told = uneven_wells(tmp_path), []
+    for seed in range(6):
+        line = ["split.by=[experiment,Well]", "split.fraction=0.3", f"split.seed={seed}"]
+        made = config(path, *line)
+        found = training_cells(made)
+        share = 1 - len(found.cells) / 400
+        assert found.held_out is not None and len(found.held_out) + len(found.cells) == 400
+        sampler = instantiate(made.batch_sampler, found.cells, world_size=1)
+        said = [
+            one
+            for one in findings(survey(sampler, source=found))
+            if "split.fraction=0.3 asks for 30.0 %" in one.problem
+        ]
+        assert len(said) == (not 0.225 <= share <= 0.4)
+        told += [(line, share, one) for one in said]
+    assert told
+    for line, share, one in told:
+        assert one.problem.startswith(f"{100 * share:.1f} % of the cells are held out for validation")
+        assert "each experiment x Well is held out whole, and the 6 of them" in one.problem
+        option, _, value = one.typed.partition("=")
+        assert option in ("split.seed", "split.fraction") and value
+        kept = [each for each in line if not each.startswith(option)]
+        assert training_cells(config(path, *kept, one.typed)).missed_share is None, "the advice holds"
+    line = ["split.by=[experiment,Well]", "split.held_out=[[p,a1],[p,b1]]"]
+    assert training_cells(config(path, *line)).missed_share is None

@@ -38,6 +38,13 @@ def linked(group: np.ndarray, other: np.ndarray) -> np.ndarray:
     return connected_components(graph, directed=False)[1][group].astype(np.int64)
 
 
+def in_several(unit: np.ndarray, group: np.ndarray) -> int:
+    """Return how many units have cells in several groups."""
+    n = int(group.max()) + 1
+    pairs = np.unique(unit.astype(np.int64) * n + group)
+    return int((np.bincount(pairs // n) > 1).sum())
+
+
 def choose_groups(
     size: np.ndarray, stratum: np.ndarray, condition: np.ndarray, fraction: float, seed: int
 ) -> np.ndarray:

@@ -15,13 +15,36 @@ from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import describe_copies
+from cellcohort.datasets.held_out_groups import in_several
 from cellcohort.datasets.sample_columns import Inseparable, inseparable
 from cellcohort.datasets.split import CHUNK, ROW
 from cellcohort.datasets.split_warnings import pairs_without_validation
 from cellcohort.messages import joined, listed, several
 
 FRACTIONS = (0.25, 0.34, 0.5)  # of cells to hold out, that are tried
+SEEDS = 4  # that are tried, for a share nearer to the one asked for
+NEAR = (3 / 4, 4 / 3)  # share held out over the one asked for, between which nothing is told
 FEATURES = 8  # names of features that are listed
+
+
+@dataclass(frozen=True)
+class MissedShare:
+    """A share of the cells for validation that is not near the one asked for.
+
+    Attributes
+    ----------
+    share, fraction : float
+        The share, and that of ``split.fraction``.
+    cause : str
+        Why it is so, in words.
+    typed : str
+        An option by which the share is near; empty where none was found.
+    """
+
+    share: float
+    fraction: float
+    cause: str
+    typed: str
 
 
 @dataclass(frozen=True)
@@ -52,6 +75,8 @@ class TrainingCells:
         A larger ``split.fraction`` that leaves none of these; None where that is not known.
     held_out : CellTable or None
         The cells for validation; None where they are not known.
+    missed_share : MissedShare or None
+        The share held out, where it is not near the one asked for.
     """
 
     dataset: Any
@@ -65,6 +90,7 @@ class TrainingCells:
     not_scored: Sequence[str] = ()
     scored_with: float | None = None
     held_out: CellTable | None = None
+    missed_share: MissedShare | None = None
 
     @property
     def cells(self) -> CellTable:
@@ -170,6 +196,7 @@ def training_cells(config: DictConfig) -> TrainingCells:
         not_scored := pairs_without_validation(either, ~fitted),
         _larger_fraction(config, whole) if not_scored else None,
         validation.cells,
+        None if n_copies else _missed_share(config, whole, validation),
     )
     if found.store is not None and config.batch_sampler.get("chunk_size"):
         found.store.check_chunk_size(config.batch_sampler.chunk_size)
@@ -196,6 +223,52 @@ def _larger_fraction(config: DictConfig, whole: Any) -> float | None:
             if not (pairs_without_validation(either, ~fitted) or pairs_without_validation(either, fitted)):
                 return fraction
     return None
+
+
+def _missed_share(config: DictConfig, whole: Any, validation: Any) -> MissedShare | None:
+    """Return the share that is held out, where groups are not whole experiments and it is not near the one asked."""
+    option = config.split
+    if option.by == "experiment" or option.get("held_out") is not None or option.get("fold") is not None:
+        return None
+    share, fraction = _share(validation, whole), float(option.fraction)
+    if _is_near(share, fraction):
+        return None
+    tracked = whole.whole not in (CHUNK, ROW)
+    unit = " x ".join(names_of([whole.whole])) if tracked else "cell"
+    if option.by == "track":
+        units = several(len(whole.cells.column(whole.whole).present()), unit) if tracked else "cells"
+        cause = (
+            f"each {unit} is held out whole, and the {units} of the conditions of experiments are few or uneven in size"
+        )
+    else:
+        group = whole.cells.column(names_of([option.by]))
+        name = " x ".join(names_of([option.by]))
+        cause = f"each {name} is held out whole, and the {len(group.present()):,} of them are few or uneven in size"
+        if tracked and (n := in_several(whole.cells.column(whole.whole).codes, group.codes)):
+            cause += f"; {several(n, unit)} with cells in several of them {'joins' if n == 1 else 'join'} these"
+    return MissedShare(share, fraction, cause, _nearer(config, whole))
+
+
+def _nearer(config: DictConfig, whole: Any) -> str:
+    """Return a seed or a fraction by which a share near the one asked for is held out, of those that are tried."""
+    seed, fraction = int(config.split.seed), float(config.split.fraction)
+    tries: list[tuple[str, float]] = [("seed", seed + more) for more in range(1, SEEDS + 1)]
+    tries += [("fraction", round(fraction * part, 3)) for part in (1.25, 0.8) if fraction * part < 1]
+    for name, value in tries:
+        with warnings.catch_warnings(), suppress(ValueError):
+            warnings.simplefilter("ignore")
+            share = _share(instantiate(config.split, whole, **{name: value})[1], whole)
+            if all(_is_near(share, asked) for asked in (fraction, value if name == "fraction" else fraction)):
+                return f"split.{name}={value}"
+    return ""
+
+
+def _share(validation: Any, whole: Any) -> float:
+    return (len(validation.cells) + validation.n_left_out) / len(whole.cells)
+
+
+def _is_near(share: float, fraction: float) -> bool:
+    return NEAR[0] * fraction <= share <= NEAR[1] * fraction
 
 
 def _check_labels(cells: CellTable, of_objective: Sequence[str], norm: str | None) -> None:

@@ -19,7 +19,7 @@ from cellcohort.preview.checks.composition import (
     time_windows,
 )
 from cellcohort.preview.checks.copies import copies
-from cellcohort.preview.checks.design import confounded, idle_axes, not_scored, samples
+from cellcohort.preview.checks.design import confounded, idle_axes, missed_share, not_scored, samples
 from cellcohort.preview.checks.labels import spellings
 from cellcohort.preview.checks.positives import (
     negatives_that_are_pairs,
@@ -41,7 +41,8 @@ from cellcohort.sampling.protocol import Sampler, in_chunks
 
 # the more it changes about a training, the earlier
 CHECKS: tuple[Callable[[Survey], Iterator[Finding]], ...] = (
-    *(remarks, confounded, samples, not_scored, idle_axes, copies, tracks_of_conditions, gaps, costly, wasteful),
+    *(remarks, confounded, samples, not_scored, missed_share, idle_axes, copies, tracks_of_conditions, gaps),
+    *(costly, wasteful),
     *(positives_elsewhere, without_partners, negatives_that_are_pairs),
     *(shortfalls, time_windows, drift),
     *(repeats, same_tracks, absent_conditions, low_coverage, overdrawn, ranks),

@@ -9,7 +9,7 @@ import numpy as np
 from cellcohort.cells import Column
 from cellcohort.messages import in_list, listed, several
 from cellcohort.preview.checks import Finding
-from cellcohort.preview.describe import FEW, has_axis, title_of
+from cellcohort.preview.describe import FEW, has_axis, percent, title_of
 from cellcohort.preview.survey import Survey
 from cellcohort.sampling.axes.base import GroupAxis, ShareAxis
 from cellcohort.sampling.protocol import Sampler
@@ -124,6 +124,21 @@ def not_scored(survey: Survey) -> Iterator[Finding]:
         else "Use a larger split.fraction, hold out other or smaller groups (split.by, split.held_out), or repeat "
         "these conditions in their experiments.",
         typed=f"split.fraction={fraction}" if fraction else "",
+    )
+
+
+def missed_share(survey: Survey) -> Iterator[Finding]:
+    """Find a share of held-out cells that is not near the one asked for."""
+    missed = None if survey.source is None else survey.source.missed_share
+    if missed is None:
+        return
+    yield Finding(
+        f"{percent(missed.share)} of the cells are held out for validation, where split.fraction={missed.fraction:g} "
+        f"asks for {percent(missed.fraction)}: {missed.cause}.",
+        "Hold out other groups, which come nearer to this share."
+        if missed.typed
+        else "Use smaller groups (split.by), name those to hold out (split.held_out), or take the share as it is.",
+        typed=missed.typed,
     )
 
 
