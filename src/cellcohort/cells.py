@@ -82,8 +82,8 @@ class CellTable:
             Name of the numeric column of times, in hours.
         missing : {"error", "label"}
             What a missing value does: "error" refuses the table and gives the count per column;
-            "label" makes missing labels a label of their own, named "missing", and leaves missing
-            hours out of every time window.
+            "label" makes missing experiments and conditions a label of their own, named "missing", and leaves
+            missing hours out of every time window. Tracks may have none, since cells without one are not one track.
 
         Raises
         ------
@@ -103,7 +103,9 @@ class CellTable:
         for role, name in named.items():
             for part in names_of([name]):
                 _require(frame, role, part)
-        refuse_missing(frame, (), names_of(named.values()), missing, "CellTable.from_frame(..., missing='label')")
+        needed = names_of([named.get("track"), named.get("hours") if missing == "error" else None])
+        labels = names_of([named.get("experiment"), named.get("condition")])
+        refuse_missing(frame, needed, labels, missing, "CellTable.from_frame(..., missing='label')")
         roles = {role: name for role, name in named.items() if role != "hours"}
         hours_of = _hours(frame[str(named["hours"])]) if "hours" in named else None
         return cls.of_validated(frame, roles, hours_of, missing, NO_FILES)

@@ -155,6 +155,13 @@ def test_where_experiments_were_held_out_folds_keep_tracks_whole(where: str, mon
         assert "left out: a (fewer than two conditions on both sides of the split)" in said and "over 2 experi" in said
 
 
+def test_a_rarest_condition_of_one_experiment_is_said_to_be_in_that_only() -> None:
+    frame = frame_of()
+    frame = frame[~((frame.experiment != "b") & (frame.condition == "rare"))].reset_index(drop=True)
+    said = note(condition_scores(noise(len(frame)), held_of(frame)), "rarest_probe_within")
+    assert said.startswith("recall of rare;") and "in b only" in said
+
+
 def test_an_experiment_without_a_condition_is_scored_on_those_it_has() -> None:
     frame = frame_of()
     frame = frame[~((frame.experiment == "b") & (frame.condition == "rare"))].reset_index(drop=True)
@@ -164,6 +171,7 @@ def test_an_experiment_without_a_condition_is_scored_on_those_it_has() -> None:
         assert "left out" not in note(scores, name) and "chance 0.333" in note(scores, name)
     assert "pooled over 3 experiments" in note(scores, "condition_probe_across")
     assert "pooled over 3 experiments" in note(scores, "condition_probe_within")
+    assert "pooled over 2 experiments" in note(scores, "rarest_probe_within")
     n = [score.n for score in scores if score.name == "condition_probe_across"]
     assert n == [int((~held.training).sum())]
 

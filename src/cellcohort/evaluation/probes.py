@@ -137,10 +137,14 @@ def _condition(inputs: np.ndarray, held: Held, name: str) -> list[Score]:
     rarest = classes[np.argmin(counts)]
     confounded = CONFOUNDED if held.nested else ""
     samples = "" if across else _not_apart(held)
-    over = f"pooled over {several(len(np.unique(told.experiment)), 'experiment')}{_each_marker(held)}"
     recall = f"recall of {condition.labels[rarest]}"
     scores = []
     for which, own, first in (("condition", classes, ""), ("rarest", np.array([rarest]), recall)):
+        experiments = np.unique(told.experiment[np.isin(told.truth, own)])
+        over = f"in {held.experiment.labels[experiments[0]]} only"
+        if len(experiments) > 1:
+            over = f"pooled over {len(experiments)} experiments"
+        over += _each_marker(held)
         note = noted(first, told.chance(own), over, confounded, samples, left_out=left_out)
         scores.append(told.score(f"{which}_{name}", own, note))
     return scores
