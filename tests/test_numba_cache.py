@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numba
@@ -177,8 +178,9 @@ def test_numba_keeps_code_where_it_is_looked_for(package: Path) -> None:
     assert Path(compiled.stats.cache_path) == _place(package)
 
 
-def test_code_of_other_types_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numba may leave the index of one process with the code of another that compiled for other types meanwhile."""
+@pytest.fixture
+def doubled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], float]:
+    """A compiled function, called as in a process that has not compiled anything; its code is in ``tmp_path``."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     name = f"doubled_{os.getpid()}"
@@ -187,22 +189,54 @@ def test_code_of_other_types_is_not_taken(tmp_path: Path, monkeypatch: pytest.Mo
     )
     monkeypatch.syspath_prepend(tmp_path)
 
-    def doubled(number: float) -> float:
-        """In a process that has not compiled anything."""
+    def call(number: float) -> float:
         monkeypatch.delitem(sys.modules, name, raising=False)
         return importlib.import_module(name).doubled(number)
 
-    def files(ending: str) -> list[Path]:
-        return sorted((tmp_path / "__pycache__").glob(f"{name}.doubled*.{ending}"))
+    return call
 
+
+def hits(tmp_path: Path) -> int:
+    """How often code was loaded in the last call."""
+    (source,) = tmp_path.glob("doubled_*.py")
+    return sum(sys.modules[source.stem].doubled.stats.cache_hits.values())
+
+
+def code_of(tmp_path: Path, ending: str) -> list[Path]:
+    return sorted((tmp_path / "__pycache__").glob(f"doubled_*.doubled*.{ending}"))
+
+
+def test_code_of_other_types_is_not_taken(tmp_path: Path, doubled: Callable[[float], float]) -> None:
+    """Numba may leave the index of one process with the code of another that compiled for other types meanwhile."""
     assert doubled(2) == 4
-    code = [file.read_bytes() for file in files("nbc")]
-    for file in [*files("nbi"), *files("nbc")]:
+    code = [file.read_bytes() for file in code_of(tmp_path, "nbc")]
+    for file in [*code_of(tmp_path, "nbi"), *code_of(tmp_path, "nbc")]:
         file.unlink()
     assert doubled(2.5) == 5.0
-    assert len(code) == len(files("nbc")) == 1
-    files("nbc")[0].write_bytes(code[0])
+    assert len(code) == len(code_of(tmp_path, "nbc")) == 1
+    code_of(tmp_path, "nbc")[0].write_bytes(code[0])
     assert doubled(2.5) == 5.0, "not 4, by the code of whole numbers"
     assert doubled(2) == 4
     assert doubled(2.5) == 5.0
-    assert sum(sys.modules[name].doubled.stats.cache_hits.values()) == 1, "code of its own types is loaded"
+    assert hits(tmp_path) == 1, "code of its own types is loaded"
+
+
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+@pytest.mark.parametrize("size", [0, 5, 60])
+def test_files_of_code_that_were_cut_are_made_again(
+    tmp_path: Path, doubled: Callable[[float], float], ending: str, size: int
+) -> None:
+    assert doubled(2) == 4
+    os.truncate(code_of(tmp_path, ending)[0], size)
+    assert doubled(2) == 4 and hits(tmp_path) == 0
+    assert doubled(2) == 4 and hits(tmp_path) == 1
+
+
+def test_a_changed_byte_of_code_is_seen(tmp_path: Path, doubled: Callable[[float], float]) -> None:
+    assert doubled(2) == 4
+    (file,) = code_of(tmp_path, "nbc")
+    bytes_of = bytearray(file.read_bytes())
+    bytes_of[len(bytes_of) // 2] ^= 1
+    file.write_bytes(bytes_of)
+    assert doubled(2) == 4 and hits(tmp_path) == 0
+    assert doubled(2) == 4 and hits(tmp_path) == 1

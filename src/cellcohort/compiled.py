@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 from collections.abc import Callable
 from typing import Any, override
 
@@ -14,23 +15,38 @@ from numba import njit
 from numba.core import event
 from numba.core.caching import IndexDataCacheFile
 
+from cellcohort.files import fingerprint
+
 
 class CodeOfItsTypes(IndexDataCacheFile):
-    """Files of compiled code of a function that are loaded only for the types of arguments that they were made for.
+    """Files of compiled code of a function that are loaded only whole, and for the types that they were made for.
 
     Numba numbers these files in an index. Of two processes that compile a function for different types at the same
     time, as the ranks of a first run do, each may take the same number, and the index of one with the code of the other
-    would give wrong results in all later runs.
+    would give wrong results in all later runs. Files that a machine left cut or changed are made again.
     """
 
     @override
     def save(self, key: Any, data: Any) -> None:
-        super().save(key, (self._source_stamp, key, data))
+        code = self._dump(data)
+        super().save(key, (self._source_stamp, key, fingerprint(code), code))
 
     @override
     def load(self, key: Any) -> Any:
-        found = super().load(key)
-        return found[2] if found is not None and found[:2] == (self._source_stamp, key) else None
+        try:
+            stamp, types, digest, code = super().load(key)
+        except Exception:  # there is none, or it was cut, which can raise anything
+            return None
+        return pickle.loads(code) if (stamp, types, digest) == (self._source_stamp, key, fingerprint(code)) else None
+
+    @override
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except OSError:
+            raise
+        except Exception:  # it was cut
+            return {}
 
 
 def compiled[Function: Callable[..., Any]](function: Function) -> Function:
