@@ -100,6 +100,20 @@ def test_missing_values_are_counted_per_column() -> None:
 
 
 @pytest.mark.parametrize(
+    ("column", "choices", "advised"),
+    [("h", ["error"], False), ("id", ["error", "label"], False), ("drug", ["error"], True)],
+)
+def test_missing_labels_are_advised_only_where_they_can_be_one(column: str, choices: list[Any], advised: bool) -> None:
+    """Cells without hours are of no time, and those without a track are not one track."""
+    f = frame().assign(id=["1", "1", "2", "3"])
+    f.loc[0, column] = None
+    for choice in choices:
+        with pytest.raises(ValueError, match=f"'{column}' in 1 of 4 rows. Fill or drop these rows") as caught:
+            make(f, track="id", missing=choice)
+        assert ("missing='label'" in str(caught.value)) == advised
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"experiment": "well"}, r"experiment='well' is not a column; the table has plate, drug, h, marker"),

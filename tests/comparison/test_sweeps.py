@@ -332,6 +332,8 @@ def main(config):
     end = time.monotonic() + 100
     while len(list(place.parent.glob("*/begun-*"))) < 2 and time.monotonic() < end:
         time.sleep(0.1)
+    if time.monotonic() >= end:
+        raise RuntimeError("the other process did not begin")
 
 if __name__ == "__main__":
     run_command(main, CONF)
@@ -442,14 +444,16 @@ def test_jobs_that_ran_beside_one_that_was_killed_are_done_again(tmp_path: Path)
     assert {path.name for path in (tmp_path / "unfinished").iterdir()} == {"a-1", "b-1"}
 
 
-def test_a_job_whose_end_was_copied_in_part_is_done_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [30 * b"b", 64 * b"\0", b""])
+def test_a_job_whose_end_was_copied_in_part_is_done_again(tmp_path: Path, end: bytes) -> None:
     jobs = [Job(name, [], name * 64) for name in "ab"]
     for job in jobs:
         (tmp_path / job.name).mkdir()
         (tmp_path / job.name / "config.yaml").touch()
         (tmp_path / job.name / "finished").write_text(job.digest)
     assert _unfinished(jobs, tmp_path, 1) == []
-    os.truncate(tmp_path / "b" / "finished", 30)
+    (tmp_path / "a" / "finished").write_text(jobs[0].digest + "\n")
+    (tmp_path / "b" / "finished").write_bytes(end)
     assert [job.name for job in _unfinished(jobs, tmp_path, 1)] == ["b"]
     assert (tmp_path / "unfinished" / "b-1").is_dir() and not (tmp_path / "b").exists()
 

@@ -23,6 +23,7 @@ from cellcohort.extras import require
 from cellcohort.runtime.distributed import check_choices
 from cellcohort.runtime.kinds import in_words
 from cellcohort.runtime.options import check_kinds
+from cellcohort.runtime.run_directory import check_name
 from cellcohort.runtime.signatures import declared
 from launches import new_process
 
@@ -251,15 +252,21 @@ def test_a_script_refuses_it_before_a_directory_is_made(
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
-@pytest.mark.parametrize("name", ["''", "null", "..", "a/b", "../../x", 170 * "x", f"'{60 * '\u7d30'}'"])
+@pytest.mark.parametrize("name", ["''", "null", "..", "a/b", "../../x", "'a\udce9'", 170 * "x", f"'{60 * '\u7d30'}'"])
 @pytest.mark.parametrize("sweep", [[], ["-m", "seed=0,1"]])
 def test_a_run_name_that_is_none_of_a_directory_is_refused(
     train: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, sweep: list[str]
 ) -> None:
     with pytest.raises(SystemExit):
         train(f"run_name={name}", *sweep)
-    assert "cannot be a part of the name of a directory: use 1 to 150 bytes without a slash" in capsys.readouterr().err
+    said = "cannot be a part of the name of a directory: use 1 to 150 bytes of printable text without a slash"
+    assert said in capsys.readouterr().err
     assert not list(tmp_path.glob("**/config.yaml")) and not list(tmp_path.glob("**/multirun.yaml"))
+
+
+def test_a_number_is_the_name_of_a_run() -> None:
+    for name in (0, 1, 0.5, False, "a b"):
+        check_name(name)
 
 
 @pytest.mark.parametrize(

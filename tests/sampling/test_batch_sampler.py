@@ -343,6 +343,9 @@ def test_flexible_without_groups_or_strata_draws_at_random() -> None:
 
 
 def test_flexible_names_groups_that_no_cell_has() -> None:
+    weighted = FlexibleBatchSampler(FRAME, 10, group_weights=pd.Series({"a": 1.0, "b": 3.0}))
+    same = FlexibleBatchSampler(FRAME, 10, group_weights={"a": 1.0, "b": 3.0})
+    assert (weighted.batch(0, 0) == same.batch(0, 0)).all()
     with pytest.raises(ValueError, match=r"group_weights names 'c', which no cell has; the groups are 'a', 'b'\. Corr"):
         FlexibleBatchSampler(FRAME, 10, group_weights={"a": 1, "c": 1})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,15 +35,15 @@ def check_name(name: Any) -> None:
     Raises
     ------
     ValueError
-        It is empty, too long or holds a slash.
+        It is empty, too long, or holds a slash or what cannot be printed.
     """
-    text = str(name or "")
+    text = "" if name is None else str(name)
     size = len(text.encode("utf-8", "replace"))
-    if not 0 < size <= LONGEST_NAME or text in (".", "..") or {"/", "\0"} & set(text):
+    if not 0 < size <= LONGEST_NAME or text in (".", "..") or {"/", "\0"} & set(text) or not text.isprintable():
         raise ValueError(
             f"run_name={short_name(text, 60)!r} cannot be a part of the name of a directory: use 1 to {LONGEST_NAME} "
-            "bytes without a slash. Another place for the run is hydra.run.dir=<directory>, for a sweep "
-            "hydra.sweep.dir=<directory>."
+            "bytes of printable text without a slash. Another place for the run is hydra.run.dir=<directory>, for a "
+            "sweep hydra.sweep.dir=<directory>."
         )
 
 
@@ -73,7 +74,7 @@ def finished(directory: Path) -> str:
     """Return the digest of the options of a job that came to its end; empty if it did not, or the file was cut."""
     file = directory / FINISHED
     text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-    return text if len(text) == DIGITS else ""
+    return text.strip() if re.fullmatch(rf"[0-9a-f]{{{DIGITS}}}\s*", text) else ""
 
 
 def unfinished(directory: Path) -> bool:

@@ -149,8 +149,12 @@ def columns_of(columns: str | Sequence[str] | None) -> list[str]:
 
 def weights_by_name(weights: Mapping[str, float], column: Column) -> dict[Hashable, float]:
     """Return the weight of every label of a column from weights by name, such as "plate1|GFP"; 0 for the others."""
-    if not isinstance(weights, Mapping):
-        raise ValueError(f"group_weights={weights!r} must map names of groups to weights, such as {{'plate_1': 2.0}}.")
+    if not isinstance(weights, Mapping | pd.Series):
+        raise ValueError(
+            "group_weights must map names of groups to weights, such as {'plate_1': 2.0}; got a "
+            f"{type(weights).__name__}: {str(weights)[:60]!r}."
+        )
+    weights = dict(weights)
     labels = {
         "|".join(map(str, label)) if isinstance(label, tuple) else str(label): label for label in column.present()
     }
