@@ -121,7 +121,8 @@ def test_a_missing_label_stays_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["cells.parquet", "cells.csv"])
 def test_rows_without_experiment_or_condition_are_refused_or_labelled(tmp_path: Path, name: str) -> None:
     frame = table().reset_index(drop=True)
-    rows = frame.index[(frame["experiment"] == "b") & (frame["track"] == 1)]
+    frame["track"] += 10 * (frame["experiment"] == "b")  # else a row without an experiment may be of either
+    rows = frame.index[(frame["experiment"] == "b") & (frame["track"] == 11)]
     frame.loc[rows, "experiment"], frame.loc[frame["condition"] == "mock", "condition"] = None, None
     path = saved(tmp_path, name, frame)
     told = r"'experiment' in 9 of 72 rows, 'condition' in 18 of 72 rows.* data\.missing=label, which"
@@ -136,13 +137,36 @@ def test_rows_without_experiment_or_condition_are_refused_or_labelled(tmp_path: 
         alone = cells.column("experiment").codes == 2
         assert alone.sum() == 9 and cells.hours is not None and np.array_equal(alone, cells.hours >= 100)
         assert {label for label, is_alone in zip(labels(cells, "track"), alone, strict=True) if is_alone} == {
-            "missing/1"
+            "missing/11"
         }
         assert labels(cells, "condition").count("missing") == 18
         holes = saved(tmp_path, name, frame.assign(time=frame["time"].where(frame.index > 4)))
         with pytest.raises(ValueError, match=r"missing values: 'time' in 5 of 72 rows\. Fill or drop these rows\.$"):
             load(holes, MAPPED, 30, missing="label")
         saved(tmp_path, name, frame)
+
+
+@pytest.mark.parametrize("lost", [1, 99])  # an id of another experiment too; one of this experiment only
+def test_tracks_that_may_be_of_any_experiment_are_refused(tmp_path: Path, lost: int) -> None:
+    frame = table().reset_index(drop=True)
+    rows = (frame["experiment"] == "b") & (frame["track"] == 1)
+    frame = frame.assign(experiment=frame["experiment"].mask(rows), track=frame["track"].mask(rows, lost))
+    path = saved(tmp_path, frame=frame)
+    told = (
+        r"rows without an experiment \('experiment'\) cannot be told apart by track, since ids of 'track', such as "
+        r"\d, occur in several experiments; fill or drop these 9 rows\.$"
+    )
+    for load in (load_cells, load_tracks):
+        with pytest.raises(ValueError, match=told):
+            load(path, MAPPED, 30, missing="label")
+
+
+def test_a_track_with_rows_in_and_out_of_an_experiment_is_refused(tmp_path: Path) -> None:
+    frame = table().reset_index(drop=True)
+    frame = frame[frame["experiment"] == "b"].reset_index(drop=True)
+    frame.loc[(frame["track"] == 1) & (frame["time"] > 3), "experiment"] = None
+    with pytest.raises(ValueError, match=r"ids of 'track', such as 1, occur in several"):
+        load_cells(saved(tmp_path, frame=frame), MAPPED, 30, missing="label")
 
 
 def test_no_value_is_neither_above_a_threshold_nor_at_or_below_it(tmp_path: Path) -> None:

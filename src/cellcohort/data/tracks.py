@@ -110,6 +110,7 @@ class Tracks(Windows):
     missing : {"error", "label"}
         What rows without an experiment or a condition do: "error" refuses them and gives their number; "label"
         makes them an experiment or a condition of their own, named "missing", also where a threshold has no value.
+        Rows without an experiment are refused all the same where ids of tracks occur in several experiments.
     log1p : sequence of str
         Features to be read as log(1 + x), for those with a long tail.
     index_cache : path, optional

@@ -13,7 +13,13 @@ import pandas as pd
 
 from cellcohort.cells import CellTable, Name, names_of, numeric_values
 from cellcohort.datasets.families import families, refuse_mothers, tell_mothers
-from cellcohort.datasets.tables.ids_and_labels import as_text, ids_of, on_tracks, told_apart
+from cellcohort.datasets.tables.ids_and_labels import (
+    as_text,
+    ids_of,
+    on_tracks,
+    refuse_tracks_of_no_experiment,
+    told_apart,
+)
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
 from cellcohort.datasets.tables.read import unequal
 from cellcohort.datasets.tables.times import HOURS, Times, check_own_hours
@@ -244,6 +250,8 @@ def cells_of(
     others = table[[name for name in table if name == "hours" or name not in of_labels]]
     check_own_hours(others, hours, "those of data.columns", remedy, frame_or_real["hours"])
     above = roles.columns("experiment")
+    if missing == "label" and not faults.found:
+        refuse_tracks_of_no_experiment(table, above, roles.columns("track"))
     derived["track"] = told_apart(table, [*above, *roles.columns("track")], missing)
     of_track = (table, above, roles.columns("track"), derived["track"], hours)
     if parent := roles.columns("parent"):

@@ -13,6 +13,7 @@ import pandas as pd
 
 from cellcohort.cells import CellTable
 from cellcohort.coded_columns import factorized
+from cellcohort.messages import several
 from cellcohort.missing_values import WORDS_FOR_MISSING, Missing, said_words
 
 _ZERO = re.compile(r"^-?\d+\.0+$")  # a whole number written as a decimal
@@ -137,3 +138,25 @@ def told_apart(table: pd.DataFrame, names: Sequence[str], missing: Missing) -> p
             "'a', 'b/c'; rename these."
         )
     return pd.Categorical.from_codes(column.codes, pd.Index(labels, dtype=object))
+
+
+def refuse_tracks_of_no_experiment(table: pd.DataFrame, experiment: Sequence[str], track: Sequence[str]) -> None:
+    """Raise ValueError where rows lack an experiment, and ids of tracks do not tell of which one they are.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+    experiment, track : sequence of str
+        Columns that are a key jointly.
+    """
+    if not (n := int(table[list(experiment)].isna().any(axis=1).sum())):
+        return
+    of, ids = (told_apart(table, names, "label") for names in (experiment, track))
+    pairs = pd.DataFrame({"of": of.codes, "id": ids.codes}).drop_duplicates()
+    repeated = pairs["id"].to_numpy()[pairs["id"].duplicated()]
+    if len(repeated):
+        raise ValueError(
+            f"data.missing=label: rows without an experiment ({', '.join(map(repr, experiment))}) cannot be told apart "
+            f"by track, since ids of {', '.join(map(repr, track))}, such as {ids.categories[repeated[0]]}, occur "
+            f"in several experiments; fill or drop these {several(n, 'row')}."
+        )
