@@ -152,7 +152,7 @@ def test_a_damaged_run_is_named_by_show_and_evaluate(train: Callable[..., Path],
         (
             lambda run: logged(run, "0,0,1.0\n0,1,train\n"),
             outstanding,
-            r"metrics\.csv is damaged: Unable to parse string 'train'",
+            r"metrics\.csv is damaged: Unable to parse string .train.",
         ),
         (lambda run: emptied(run, "composition.parquet"), outstanding, r"composition\.parquet is damaged: "),
         (
