@@ -302,6 +302,28 @@ def test_conditions_without_cells_for_validation_are_counted() -> None:
         split(labelled(frame))
 
 
+@pytest.mark.parametrize("family", [False, True])
+def test_conditions_without_cells_for_validation_leave_out_missing_labels_and_name_the_families(family: bool) -> None:
+    """Eight wells of a condition, two each of two others, and one whose cells have no condition."""
+    well = np.repeat(np.arange(13), 4)
+    condition = np.where(well < 8, "many", np.where(well < 10, "b", "c")).astype(object)
+    condition[well == 12] = None
+    lineage = np.arange(len(well))
+    if family:
+        lineage[(well == 8) | (well == 9)], lineage[[40, 44]] = 0, 1  # both of b, with the first of "many"; both of c
+        lineage[0] = 0
+    frame = pd.DataFrame({"condition": condition, "well": well, "lineage": lineage})
+    data = LabelledCells(CellTable.from_frame(frame, missing="label"), "lineage")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        split(data, "well", 0.2)
+    said = [str(one.message) for one in told if "no cell for validation" in str(one.message)]
+    assert not any("missing" in one or " of 4 " in one for one in said)
+    joined = "too few wells for split.fraction=0.2 (2 lineages with cells in several of them join these)"
+    assert not family or any("of 3 conditions" in one and joined in one for one in said), said
+    assert family or not any("lineage" in one for one in said)
+
+
 @pytest.mark.parametrize("wells", [1, 2])
 def test_an_experiment_whose_two_parts_have_other_conditions_is_told(wells: int) -> None:
     """One well of each condition on a plate: whichever is held out, training has that condition on other plates."""

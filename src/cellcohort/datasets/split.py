@@ -12,7 +12,15 @@ import numpy as np
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import copied, copy_numbers
 from cellcohort.datasets.families import refuse_mothers_as_groups
-from cellcohort.datasets.held_out_groups import choose_evenly, choose_groups, leads, linked, numbered, whole_groups
+from cellcohort.datasets.held_out_groups import (
+    choose_evenly,
+    choose_groups,
+    in_several,
+    leads,
+    linked,
+    numbered,
+    whole_groups,
+)
 from cellcohort.datasets.protocol import LabelledCells, Paired
 from cellcohort.datasets.split_warnings import (
     SMALL,
@@ -163,7 +171,8 @@ def _divided(
     elif tell_conditions_apart(dataset.cells, ~validation, alone, by):
         return np.flatnonzero(~validation), np.flatnonzero(alone)
     elif held_out is None and folds[0] is None and by != "experiment":
-        tell_what_is_not_met(dataset.cells, alone, fraction, unit if by == "track" else " x ".join(names_of([by])))
+        held_whole = unit if by == "track" else " x ".join(names_of([by]))
+        tell_what_is_not_met(dataset.cells, alone, fraction, held_whole, lambda: joined_groups(dataset, by))
     if by != "experiment":
         tell_conditions_of_one_side(dataset.cells, ~validation, alone)
     return np.flatnonzero(~validation), np.flatnonzero(alone)
@@ -180,6 +189,14 @@ def _cut(dataset: TrackWindows | LabelledCells, validation: np.ndarray) -> np.nd
 def _unit(dataset: TrackWindows | LabelledCells) -> str:
     """Name what is not cut in two."""
     return "cell" if dataset.whole in (CHUNK, ROW) else " x ".join(names_of([dataset.whole]))
+
+
+def joined_groups(dataset: TrackWindows | LabelledCells, by: Name) -> str:
+    """Say how many tracks or families have cells in several groups of `by`, which they join; empty where none has."""
+    if by == "track" or dataset.whole in (CHUNK, ROW):
+        return ""
+    n = in_several(_codes(dataset.cells, dataset.whole), _codes(dataset.cells, by))
+    return f"{several(n, _unit(dataset))} with cells in several of them {'joins' if n == 1 else 'join'} these" * (n > 0)
 
 
 def _matched[Part: (TrackWindows, LabelledCells)](part: Part, name: str) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from cellcohort.messages import in_list, listed, plural_of, several
 SMALL = 0.5  # part of the share asked for, of either part of the split, below which a part is small
 
 
-def tell_what_is_not_met(cells: CellTable, held_out: np.ndarray, fraction: float, unit: str) -> None:
+def tell_what_is_not_met(
+    cells: CellTable, held_out: np.ndarray, fraction: float, unit: str, joined: Callable[[], str]
+) -> None:
     """Warn of a share far above the one that is asked for, and of conditions without cells for validation.
 
     Parameters
@@ -23,6 +26,8 @@ def tell_what_is_not_met(cells: CellTable, held_out: np.ndarray, fraction: float
     fraction : float
     unit : str
         Name of what is held out whole.
+    joined : callable
+        Returns in words how many families or tracks join several of these; an empty text where none does.
     """
     share, n = held_out.mean(), several(int(held_out.sum()), "cell")
     if share - fraction >= SMALL * min(fraction, 1 - fraction):
@@ -33,10 +38,11 @@ def tell_what_is_not_met(cells: CellTable, held_out: np.ndarray, fraction: float
             stacklevel=1,
         )
     if lost := _without(cells, held_out):
+        why = f" ({said})" if (said := joined()) else ""
         warnings.warn(
             f"{_of_conditions(cells, lost)} no cell for validation ({listed(lost, 3, show=repr)}), since they have too "
-            f"few {plural_of(unit)} for split.fraction={fraction}: no score on held-out cells speaks of them. Use a "
-            "larger split.fraction, smaller groups (split.by), or merge rare conditions (data.merge_labels).",
+            f"few {plural_of(unit)} for split.fraction={fraction}{why}: no score on held-out cells speaks of them. Use "
+            "a larger split.fraction, smaller groups (split.by), or merge rare conditions (data.merge_labels).",
             stacklevel=1,
         )
 
@@ -127,9 +133,10 @@ def _in_parts(cells: CellTable, *parts: np.ndarray) -> tuple[np.ndarray, list[np
 
 
 def _with(cells: CellTable, part: np.ndarray) -> list[Any]:
-    """Return the conditions that have a cell in a part of the table."""
+    """Return the conditions that have a cell in a part of the table; a missing label is none."""
     condition = cells.column("condition")
-    kept = np.bincount(condition.codes[part], minlength=len(condition.labels)) > 0
+    known = part & ~cells.unlabelled("condition")
+    kept = np.bincount(condition.codes[known], minlength=len(condition.labels)) > 0
     return [condition.labels[code] for code in np.flatnonzero(kept)]
 
 
@@ -138,9 +145,9 @@ def _without(cells: CellTable, part: np.ndarray) -> list[Any]:
     if not cells.has("condition"):
         return []
     there = {*_with(cells, part)}
-    return [label for label in cells.column("condition").present() if label not in there]
+    return [label for label in _with(cells, np.ones(len(cells), bool)) if label not in there]
 
 
 def _of_conditions(cells: CellTable, lost: list[Any]) -> str:
     has = "has" if len(lost) == 1 else "have"
-    return f"{len(lost):,} of {several(len(cells.column('condition').present()), 'condition')} {has}"
+    return f"{len(lost):,} of {several(len(_with(cells, np.ones(len(cells), bool))), 'condition')} {has}"

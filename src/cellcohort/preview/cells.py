@@ -15,9 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import describe_copies
-from cellcohort.datasets.held_out_groups import in_several
 from cellcohort.datasets.sample_columns import Inseparable, inseparable
-from cellcohort.datasets.split import CHUNK, ROW
+from cellcohort.datasets.split import CHUNK, ROW, joined_groups
 from cellcohort.datasets.split_warnings import pairs_without_validation
 from cellcohort.messages import joined, listed, several
 
@@ -244,8 +243,8 @@ def _missed_share(config: DictConfig, whole: Any, validation: Any) -> MissedShar
         group = whole.cells.column(names_of([option.by]))
         name = " x ".join(names_of([option.by]))
         cause = f"each {name} is held out whole, and the {len(group.present()):,} of them are few or uneven in size"
-        if tracked and (n := in_several(whole.cells.column(whole.whole).codes, group.codes)):
-            cause += f"; {several(n, unit)} with cells in several of them {'joins' if n == 1 else 'join'} these"
+        if joins := joined_groups(whole, names_of([option.by])):
+            cause += f"; {joins}"
     return MissedShare(share, fraction, cause, _nearer(config, whole))
 
 
