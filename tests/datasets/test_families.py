@@ -14,6 +14,7 @@ from cellcohort.data.tracks import load_cells
 from cellcohort.datasets.partners import PairRule, Partners
 from cellcohort.datasets.split import split
 from cellcohort.preparation.order import stored_order
+from cellcohort.sampling import BatchSampler, TrackCapped
 
 COLUMNS = {"experiment": "plate", "condition": "drug", "time": "frame", "track": "track_id"}
 # id, mother, first frame: 2 and 3 descend from 1, 4 from 2; 6 is alone; 7 and 8 are of a mother without a row
@@ -137,6 +138,10 @@ def test_mothers_are_no_groups_elsewhere(tmp_path: Path) -> None:
         Partners(labelled.cells, PairRule(same="parent_track_id"))
     with pytest.raises(ValueError, match=r"prepare\.together names 'parent_track_id'"):
         stored_order(table(), ["plate"], "parent_track_id")
+    for column in ("parent_track_id", ["plate", "parent_track_id"]):
+        with pytest.raises(ValueError, match=r"sampler\.track_capped\.column names 'parent_track_id', which holds"):
+            BatchSampler(labelled.cells, {"track": TrackCapped(column=column)}, 4)
+    BatchSampler(labelled.cells, {"track": TrackCapped(column="lineage")}, 4)
 
 
 def test_tracks_whose_ids_are_the_same_number_stay_apart(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from cellcohort.augment import made
 from cellcohort.augment.image import ImageViews
 from cellcohort.cells import Name
 from cellcohort.data.anndata import labelled, opened
-from cellcohort.datasets.families import refuse_mothers_as_groups
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import Tau, TauDraw
 from cellcohort.datasets.protocol import Views
@@ -21,6 +20,7 @@ from cellcohort.datasets.stored.pairs import Pairs
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.mapped_arrays import ArrayFiles
 from cellcohort.missing_values import Missing
+from cellcohort.mothers import refuse_mothers_as_groups
 
 __all__ = ["StoredPatches", "load_patches"]
 

@@ -16,7 +16,6 @@ from cellcohort.augment import made
 from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import CellTable, numeric_values
 from cellcohort.datasets.copies import COPIES, with_copies
-from cellcohort.datasets.families import PARENTS
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.positives import Positive, Tau, TauDraw, anchor_cells, check_positive
 from cellcohort.datasets.protocol import LabelledCells
@@ -30,6 +29,7 @@ from cellcohort.faults import Faults
 from cellcohort.mapped_cells import files_of_table, mapped_cells
 from cellcohort.messages import listed
 from cellcohort.missing_values import Missing, MissingValues, said_words
+from cellcohort.mothers import PARENTS
 
 if TYPE_CHECKING:
     from pydantic import PositiveInt

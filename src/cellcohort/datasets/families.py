@@ -10,14 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.tables.ids_and_labels import as_text
 from cellcohort.messages import several, spelled_plainly, typed_option
-from cellcohort.missing_values import MISSING_LABEL
+from cellcohort.mothers import PARENTS
 
-PARENTS = ("parent", "parent_id", "parent_track", "parent_track_id", "mother", "mother_id", "mother_track_id")
 _WHOLE = re.compile(r"^(-?\d+)\.0+$")  # a whole number that was written as a decimal, as beside missing values
-_NONE = {"-1", "0", "-1.0", "0.0", MISSING_LABEL}  # of a mother
 _LATER = 0.95  # share of tracks that begin after those they name, from which a column of families is one of mothers
 _DAUGHTERS = 4  # the most tracks of one mother, beside rare ones: two in most divisions, seldom three
 
@@ -181,25 +178,6 @@ def refuse_mothers(
             f"data.columns.lineage={lineage!r} holds the ids of mothers: all tracks without one would be one family. "
             f"Use {typed_option('data.columns.parent', lineage)} instead, which finds the families."
         )
-
-
-def refuse_mothers_as_groups(option: str, cells: CellTable, names: Name | None) -> None:
-    """Raise ValueError where cells of the same mother are to be a group, and those without one would be one too.
-
-    Parameters
-    ----------
-    option : str
-        What names the columns.
-    cells : CellTable
-    names : str or sequence of str, optional
-        Columns, of which one may hold ids of mothers, as names such as "parent_track_id" and labels such as -1 tell.
-    """
-    for name in names_of([names]):
-        if spelled_plainly(name) in PARENTS and _NONE & {str(label) for label in cells.column(name).labels}:
-            raise ValueError(
-                f"{option} names {name!r}, which holds ids of mothers: all tracks without one would be one group. "
-                "Name a column of families, such as 'lineage', which data.columns.parent of data=tracks makes."
-            )
 
 
 def tell_mothers(

@@ -21,8 +21,8 @@ import numpy as np
 
 from cellcohort.augment.features import draws
 from cellcohort.cells import TICKS, CellTable, Name, names_of
-from cellcohort.datasets.families import refuse_mothers_as_groups
 from cellcohort.messages import joined, whole_number
+from cellcohort.mothers import refuse_mothers_as_groups
 
 MissingPartner = Literal["view", "leave_out"]
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import copied, copy_numbers
-from cellcohort.datasets.families import refuse_mothers_as_groups
 from cellcohort.datasets.held_out_groups import (
     choose_evenly,
     choose_groups,
@@ -30,6 +29,7 @@ from cellcohort.datasets.split_warnings import (
 )
 from cellcohort.labels import by_label
 from cellcohort.messages import listed, plural_of, several, whole_number
+from cellcohort.mothers import refuse_mothers_as_groups
 
 if TYPE_CHECKING:
     from pydantic import Field, NonNegativeInt

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable
-from cellcohort.datasets.families import refuse_mothers_as_groups
 from cellcohort.messages import listed, meant, typed_option, whole_number
 from cellcohort.missing_values import Missing, refuse_missing, without_empty
+from cellcohort.mothers import refuse_mothers_as_groups
 from cellcohort.sampling.rng import key_of, uniform
 
 

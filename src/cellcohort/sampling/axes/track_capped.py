@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, override
 
 from cellcohort.cells import CellTable
 from cellcohort.messages import whole_number
+from cellcohort.mothers import refuse_mothers_as_groups
 from cellcohort.sampling.axes.base import CapAxis
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class TrackCapped(CapAxis):
     Raises
     ------
     ValueError
-        `max_cells` is no integer >= 1, or (by the sampler) the table has no such column.
+        `max_cells` is no integer >= 1, or (by the sampler) the table has no such column, or it holds ids
+        of mothers.
 
     Notes
     -----
@@ -48,10 +50,11 @@ class TrackCapped(CapAxis):
 
     @override
     def check(self, cells: CellTable) -> None:
-        """Raise ValueError where the table has no such column."""
+        """Raise ValueError where the table has no such column, or it holds ids of mothers."""
         if self.column == "track" and not cells.has("track"):
             raise ValueError(
                 "the table has no tracks, which TrackCapped caps; name their column with data.columns.track, "
                 "in code CellTable.from_frame(..., track=...), or leave this axis out."
             )
         super().check(cells)
+        refuse_mothers_as_groups("sampler.track_capped.column", cells, self.column)
