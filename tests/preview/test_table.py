@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,27 @@ def test_a_share_held_out_far_from_the_one_asked_for_is_told_with_an_option_that
         assert training_cells(config(path, *kept, one.typed)).missed_share is None, "the advice holds"
     line = ["split.by=[experiment,Well]", "split.held_out=[[p,a1],[p,b1]]"]
     assert training_cells(config(path, *line)).missed_share is None
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_option_that_holds_out_a_condition_of_an_experiment_whole_is_not_advised(tmp_path: Path) -> None:
+    """Families join wells, so that some seeds hold out all cells of a condition of a plate."""
+    rng, rows = np.random.default_rng(1), []
+    for plate in ("P1", "P2", "P3"):
+        for track in range(60):
+            well, mother = int(rng.integers(0, 6)), track - 20 if track >= 55 else -1
+            times = np.arange(int(rng.integers(8, 40))) + 60 * (mother >= 0)
+            rows += [(plate, "abc"[well % 3], f"w{well}", track, time, mother) for time in times]
+    names = ["experiment", "condition", "well", "track", "time", "mother"]
+    pd.DataFrame(rows, columns=names).assign(area=1.0).to_csv(tmp_path / "t.csv", index=False)
+    columns = ["data.columns.features=[area]", "data.columns.parent=mother", "data.interval_minutes=30"]
+    line = ["data=tracks", *columns, "split.by=[experiment,well]"]
+    told, causes = set(), []
+    for seed in (0, 3):
+        if missed := training_cells(config(tmp_path / "t.csv", *line, f"split.seed={seed}")).missed_share:
+            causes.append(missed.cause)
+            told |= {one for one in [missed.typed] if one}
+    assert causes and all(re.search(r"; \d+ lineages with cells in several of them join", one) for one in causes)
+    for one in told:
+        found = training_cells(config(tmp_path / "t.csv", *line, one))
+        assert found.missed_share is None and len(found.cells.column(["experiment", "condition"]).present()) == 9

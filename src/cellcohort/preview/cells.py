@@ -256,8 +256,12 @@ def _nearer(config: DictConfig, whole: Any) -> str:
     for name, value in tries:
         with warnings.catch_warnings(), suppress(ValueError):
             warnings.simplefilter("ignore")
-            share = _share(instantiate(config.split, whole, **{name: value})[1], whole)
-            if all(_is_near(share, asked) for asked in (fraction, value if name == "fraction" else fraction)):
+            training, validation = instantiate(config.split, whole, **{name: value})
+            share = _share(validation, whole)
+            if not all(_is_near(share, asked) for asked in (fraction, value if name == "fraction" else fraction)):
+                continue
+            either, fitted = _sides(whole.cells, training.cells, validation.cells)
+            if not pairs_without_validation(either, fitted):  # which would have no cell for training
                 return f"split.{name}={value}"
     return ""
 
