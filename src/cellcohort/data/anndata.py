@@ -15,9 +15,9 @@ from cellcohort.augment import made
 from cellcohort.augment.expression import ExpressionViews
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import COPIES
+from cellcohort.datasets.held_out_cells import CHUNK
 from cellcohort.datasets.partners import PairRule
 from cellcohort.datasets.protocol import Views
-from cellcohort.datasets.split import CHUNK
 from cellcohort.datasets.stored.cells import StoredCells
 from cellcohort.datasets.stored.store import Store
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged

@@ -18,10 +18,10 @@ from cellcohort.augment.features import LIGHT, Augment
 from cellcohort.cells import CellTable, names_of
 from cellcohort.data.tracks import feature_values, tell_labels_among_features
 from cellcohort.datasets.copies import with_copies
+from cellcohort.datasets.held_out_cells import ROW
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells, Remark
 from cellcohort.datasets.sample_columns import SAMPLE_COLUMNS
-from cellcohort.datasets.split import ROW
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import has_columns, read_table
 from cellcohort.datasets.tables.rows import cells_of_rows

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 import pandas as pd
 
 from cellcohort.cells import names_of
+from cellcohort.datasets.held_out_cells import ROW
 from cellcohort.datasets.partners import PairRule, chosen
 from cellcohort.datasets.protocol import LabelledCells
 from cellcohort.datasets.sample_columns import SAMPLE_COLUMNS
-from cellcohort.datasets.split import ROW
 from cellcohort.datasets.tables.merge_labels import MergeLabels
 from cellcohort.datasets.tables.read import read_table
 from cellcohort.datasets.tables.rows import cells_of_rows

@@ -11,15 +11,18 @@ import numpy as np
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import copied, copy_numbers
-from cellcohort.datasets.held_out_groups import (
-    choose_evenly,
-    choose_groups,
-    in_several,
-    leads,
-    linked,
-    numbered,
-    whole_groups,
+from cellcohort.datasets.held_out_cells import (
+    CHUNK,
+    ROW,
+    by_experiment,
+    by_fold,
+    by_units,
+    codes_of,
+    named_groups,
+    strata_of,
+    unit_of,
 )
+from cellcohort.datasets.held_out_groups import in_several
 from cellcohort.datasets.protocol import LabelledCells, Paired
 from cellcohort.datasets.split_warnings import (
     SMALL,
@@ -27,17 +30,13 @@ from cellcohort.datasets.split_warnings import (
     tell_conditions_of_one_side,
     tell_what_is_not_met,
 )
-from cellcohort.labels import by_label
-from cellcohort.messages import listed, plural_of, several, whole_number
+from cellcohort.messages import plural_of, several, whole_number
 from cellcohort.mothers import refuse_mothers_as_groups
 
 if TYPE_CHECKING:
     from pydantic import Field, NonNegativeInt
 
     from cellcohort.datasets.features.windows import TrackWindows
-
-CHUNK = "stored_chunk"  # column of stored cells whose groups are not cut where there are no tracks
-ROW = "table_row"  # column of cells of a table without tracks, each of which is a group
 
 
 def split[Tracks: (TrackWindows, LabelledCells)](
@@ -133,14 +132,14 @@ def _divided(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of the cells for training and of those for validation."""
     if held_out is not None:
-        validation = _named(dataset.cells, by, held_out)
+        validation = named_groups(dataset.cells, by, held_out)
     elif folds[0] is not None:
-        validation = _by_fold(dataset, by, folds[0], folds[1], seed)
+        validation = by_fold(dataset, by, folds[0], folds[1], seed)
     elif by == "experiment":
-        validation = _by_experiment(dataset.cells, fraction, seed)
+        validation = by_experiment(dataset.cells, fraction, seed)
     else:
-        validation = _by_units(dataset, by, fraction, seed)
-    unit = _unit(dataset)
+        validation = by_units(dataset, by, fraction, seed)
+    unit = unit_of(dataset)
     for part, mask in (("training", ~validation), ("validation", validation)):
         if not mask.any():
             joined = (
@@ -182,21 +181,17 @@ def _cut(dataset: TrackWindows | LabelledCells, validation: np.ndarray) -> np.nd
     """Which cells for validation are of a track or lineage that training has cells of."""
     if dataset.whole in (CHUNK, ROW):
         return np.zeros_like(validation)
-    codes = _codes(dataset.cells, dataset.whole)
+    codes = codes_of(dataset.cells, dataset.whole)
     return validation & (np.bincount(codes[~validation], minlength=int(codes.max()) + 1) > 0)[codes]
-
-
-def _unit(dataset: TrackWindows | LabelledCells) -> str:
-    """Name what is not cut in two."""
-    return "cell" if dataset.whole in (CHUNK, ROW) else " x ".join(names_of([dataset.whole]))
 
 
 def joined_groups(dataset: TrackWindows | LabelledCells, by: Name) -> str:
     """Say how many tracks or families have cells in several groups of `by`, which they join; empty where none has."""
     if by == "track" or dataset.whole in (CHUNK, ROW):
         return ""
-    n = in_several(_codes(dataset.cells, dataset.whole), _codes(dataset.cells, by))
-    return f"{several(n, _unit(dataset))} with cells in several of them {'joins' if n == 1 else 'join'} these" * (n > 0)
+    n = in_several(codes_of(dataset.cells, dataset.whole), codes_of(dataset.cells, by))
+    join = "joins" if n == 1 else "join"
+    return f"{several(n, unit_of(dataset))} with cells in several of them {join} these" if n else ""
 
 
 def _matched[Part: (TrackWindows, LabelledCells)](part: Part, name: str) -> Part:
@@ -225,8 +220,8 @@ def _reason(dataset: TrackWindows | LabelledCells) -> str:
     copies = ", or copies of cells belong together" if copy_numbers(dataset.cells).any() else ""
     if dataset.whole in (CHUNK, ROW):
         return f"most conditions have one cell only, which is for training{copies}"
-    strata = _strata(dataset.cells)
-    _, first = np.unique(_codes(dataset.cells, dataset.whole), return_index=True)
+    strata = strata_of(dataset.cells)
+    _, first = np.unique(codes_of(dataset.cells, dataset.whole), return_index=True)
     single = int((np.bincount(strata[first]) == 1).sum())
     return (
         f"{single:,} of {several(len(np.unique(strata)), 'condition')} of an experiment have one {dataset.whole} only, "
@@ -234,44 +229,9 @@ def _reason(dataset: TrackWindows | LabelledCells) -> str:
     )
 
 
-def _codes(cells: CellTable, name: Name) -> np.ndarray:
-    return cells.column(name).codes.astype(np.int64)
-
-
-def _strata(cells: CellTable, columns: Sequence[str] = ("experiment", "condition")) -> np.ndarray:
-    """Return the number of the stratum of every cell, that of its labels in columns that the table has."""
-    there = [name for name in columns if cells.has(name)]
-    return cells.column(there).codes if there else np.zeros(len(cells), np.int8)
-
-
-def _conditions(cells: CellTable) -> np.ndarray:
-    """Return the number of the condition of every cell; that of the stratum where the table has none."""
-    return _strata(cells, ["condition"]) if cells.has("condition") else _strata(cells)
-
-
-def _named(cells: CellTable, by: Name, held_out: str | float | Sequence[Any]) -> np.ndarray:
-    column = cells.column(by)
-    wanted = held_out if isinstance(held_out, tuple) else [held_out]
-    found, unknown = by_label(dict.fromkeys(wanted, True), column.present())
-    if unknown:
-        spelled = "" if len(names_of([by])) == 1 else " Write each group as a list, in a list: split.held_out=[[a,b]]."
-        raise ValueError(
-            f"held_out={unknown}: no such {column.name}; the table has {listed(column.present(), show=repr)}.{spelled}"
-        )
-    return np.isin(column.codes, [code for code, label in enumerate(column.labels) if label in found])
-
-
 def _group(label: Any) -> Any:
     """Return a label as it is, and several, in a list or an array, as a tuple."""
     return tuple(map(_group, label)) if isinstance(label, Iterable) and not isinstance(label, str) else label
-
-
-def _by_experiment(cells: CellTable, fraction: float, seed: int) -> np.ndarray:
-    column = cells.column("experiment")
-    present = column.present()
-    n = min(max(round(fraction * len(present)), 1), len(present) - 1)
-    chosen = [present[i] for i in np.random.default_rng((seed, 0)).permutation(len(present))[:n]]
-    return np.isin(column.codes, [column.labels.index(label) for label in chosen])
 
 
 def _check_folds(by: Name, held_out: str | float | Sequence[Any] | None, fold: int | None, folds: int | None) -> None:
@@ -287,122 +247,3 @@ def _check_folds(by: Name, held_out: str | float | Sequence[Any] | None, fold: i
         raise ValueError(f"fold={fold} holds out groups of a column; use by='experiment', or another column.")
     if held_out is not None:
         raise ValueError(f"fold={fold} and held_out={held_out} both say what is held out; leave one of them out.")
-
-
-def _by_fold(dataset: TrackWindows | LabelledCells, by: Name, fold: int, folds: int | None, seed: int) -> np.ndarray:
-    """Hold out the groups of a column that one fold has."""
-    group = _codes(dataset.cells, by)
-    if by != "experiment" and dataset.whole not in (CHUNK, ROW):
-        group = linked(group, _codes(dataset.cells, dataset.whole) + 1)
-    _, group = np.unique(group, return_inverse=True)
-    n = int(group.max()) + 1
-    folds = n if folds is None else folds
-    name = " x ".join(names_of([by]))
-    if n == 1:
-        raise ValueError(
-            f"fold={fold} of {name}: all cells are one group, or groups that one {_unit(dataset)} joins, so nothing "
-            "would be left for training; name another column with split.by."
-        )
-    if fold >= folds or folds > n:
-        raise ValueError(
-            f"fold={fold} of folds={folds}: the table has {several(n, 'group')} of {name}, so there are at most {n} "
-            f"folds; use folds={n} and fold=0 to {n - 1}, or fewer folds."
-        )
-    of_group = np.arange(n) if folds == n else np.random.default_rng((seed, 3)).permutation(n) % folds
-    return of_group[group] == fold
-
-
-def _by_units(dataset: TrackWindows | LabelledCells, by: Name, fraction: float, seed: int) -> np.ndarray:
-    """Hold out tracks, chunks or groups, with their copies, unless these leave no share near the one asked for."""
-    copies = copy_numbers(dataset.cells)
-    together = _of_units(dataset, by, fraction, seed, copies)
-    if _is_near(together, fraction) or not copies.any():
-        return together
-    apart = _of_units(dataset, by, fraction, seed, np.zeros_like(copies))
-    if _is_near(apart & ~copied(dataset.cells, ~apart), fraction) or together.all() or not together.any():
-        return apart
-    return together
-
-
-def _is_near(validation: np.ndarray, fraction: float) -> bool:
-    share = validation.mean()
-    return bool(share >= SMALL * fraction and 1 - share >= SMALL * (1 - fraction))
-
-
-def _of_units(
-    dataset: TrackWindows | LabelledCells, by: Name, fraction: float, seed: int, copies: np.ndarray
-) -> np.ndarray:
-    """Hold out whole units; `copies` are numbers of groups of cells that stay together, 0 for others."""
-    cells, whole = dataset.cells, dataset.whole
-    if by == "track" and whole in (CHUNK, ROW):
-        return _by_chunk(cells, str(whole), fraction, seed, copies)
-    if by == "track":
-        return _by_group(linked(_codes(cells, whole), copies), _strata(cells), _conditions(cells), fraction, seed)
-    group = _codes(cells, by)
-    if whole not in (CHUNK, ROW):
-        group = linked(group, _codes(cells, whole) + 1)
-    return _by_column(cells, linked(group, copies), fraction, seed)
-
-
-def _by_column(cells: CellTable, group: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Hold out whole groups."""
-    several_groups = 0.0
-    for columns in (("experiment", "condition"), ("condition",), ()):
-        held_out, several_groups = _of_groups(cells, group, columns, fraction, seed)
-        if several_groups > 0.5:
-            break
-    return held_out
-
-
-def _of_groups(
-    cells: CellTable, group: np.ndarray, columns: Sequence[str], fraction: float, seed: int
-) -> tuple[np.ndarray, float]:
-    """Hold out groups of every combination of labels, and give the share of groups that are not alone in theirs."""
-    stratum = _strata(cells, columns)
-    n = int(stratum.max()) + 1
-    of, labels = np.divmod(np.unique(group * n + stratum), n)
-    names = np.unique(of)
-    sets = np.split(labels, np.searchsorted(of, names)[1:])
-    number = {one: i for i, one in enumerate(dict.fromkeys(tuple(one.tolist()) for one in sets))}
-    of_group = np.array([number[tuple(one.tolist())] for one in sets])
-    held_out = choose_groups(np.bincount(group)[names], of_group, of_group, fraction, seed)
-    return np.isin(group, names[held_out]), float((np.bincount(of_group)[of_group] > 1).mean())
-
-
-def _by_group(group: np.ndarray, stratum: np.ndarray, condition: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Hold out whole groups of the stratum of their first row."""
-    first, number, size = numbered(group)
-    return choose_groups(size, stratum[first], condition[first], fraction, seed)[number]
-
-
-def _by_chunk(cells: CellTable, whole: str, fraction: float, seed: int, copies: np.ndarray) -> np.ndarray:
-    """Hold out the part of a stratum that is in some chunks, and of strata in few chunks some cells.
-
-    The latter are drawn evenly along the list of all, in the order of conditions, so that their shares are right on
-    the whole and as near as whole cells come to it in each condition and each stratum. A condition, and a stratum of
-    several cells, keeps one for training. Copies go where the first of them in the smallest stratum goes.
-    """
-    stratum, condition = _strata(cells), _conditions(cells)
-    size = np.bincount(stratum)
-    rows = lead = np.arange(len(cells))
-    if copies.any():
-        lead = leads(copies, size[stratum])
-        rows = rows[lead == rows]
-    chunk = cells.column(whole)
-    first, piece, _ = numbered(stratum[rows] * np.int64(len(chunk.labels)) + chunk.codes[rows])
-    pieces = np.bincount(stratum[rows[first]], minlength=len(size))
-    many = (pieces * min(fraction, 1 - fraction) >= 2)[stratum[rows]]
-    held_out = np.zeros(len(cells), bool)
-    if many.any():
-        stratum_of = stratum[rows[many]]
-        held_out[rows[many]] = _by_group(piece[many], stratum_of, condition[rows[many]], fraction, seed)
-    few = rows[~many]
-    few = few[(size > 1)[stratum[few]] | (np.bincount(condition) > 1)[condition[few]]]
-    if len(few):
-        held_out[few] = choose_evenly(np.ones(len(few)), stratum[few], condition[few], fraction, seed)
-    held_out = held_out[lead]
-    for group in (np.where(size[stratum] > 1, stratum, -1), condition):
-        back = whole_groups(held_out, group)
-        if len(back):
-            held_out[np.isin(lead, lead[back])] = False
-    return held_out

@@ -11,8 +11,8 @@ from scipy.spatial.distance import cdist
 from scipy.special import digamma
 
 from cellcohort.cells import CellTable, Name, names_of
+from cellcohort.datasets.held_out_cells import CHUNK
 from cellcohort.datasets.sample_columns import samples
-from cellcohort.datasets.split import CHUNK
 from cellcohort.evaluation.score import Held, Score, bootstrap_interval, noted
 from cellcohort.messages import in_list, joined, listed, several
 

@@ -15,8 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from cellcohort.cells import CellTable, Name, names_of
 from cellcohort.datasets.copies import describe_copies
+from cellcohort.datasets.held_out_cells import CHUNK, ROW, unit_of
 from cellcohort.datasets.sample_columns import Inseparable, inseparable
-from cellcohort.datasets.split import CHUNK, ROW, joined_groups
+from cellcohort.datasets.split import joined_groups
 from cellcohort.datasets.split_warnings import pairs_without_validation
 from cellcohort.messages import joined, listed, several
 
@@ -232,8 +233,7 @@ def _missed_share(config: DictConfig, whole: Any, validation: Any) -> MissedShar
     share, fraction = _share(validation, whole), float(option.fraction)
     if _is_near(share, fraction):
         return None
-    tracked = whole.whole not in (CHUNK, ROW)
-    unit = " x ".join(names_of([whole.whole])) if tracked else "cell"
+    tracked, unit = whole.whole not in (CHUNK, ROW), unit_of(whole)
     if option.by == "track":
         units = several(len(whole.cells.column(whole.whole).present()), unit) if tracked else "cells"
         cause = (

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cellcohort.cells import CellTable, names_of
-from cellcohort.datasets.split import ROW
+from cellcohort.datasets.held_out_cells import ROW
 from cellcohort.datasets.tables.columns import from_file, refuse_times_as_labels, set_aside
 from cellcohort.datasets.tables.ids_and_labels import as_text, ids_of, told_apart
 from cellcohort.datasets.tables.merge_labels import MergeLabels, merged
@@ -33,7 +33,7 @@ def cells_of_rows(
     Returns
     -------
     CellTable
-        With a column :data:`~cellcohort.datasets.split.ROW` besides, the number of every row.
+        With a column :data:`~cellcohort.datasets.held_out_cells.ROW` besides, the number of every row.
 
     Raises
     ------
