@@ -159,6 +159,24 @@ def test_a_corrupted_file_stops_the_run_and_is_named(tmp_path: Path, kind: bool)
         list(loader)
 
 
+def test_a_file_that_is_deleted_while_it_is_looked_at_is_missing(
+    paths: dict[bool, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, look = Store(shutil.copytree(paths[False], tmp_path / "cells.zarr")), Path.stat
+    (file, *_) = store.path.glob("dataset_1/X/c/*/0")
+
+    def then_deleted(path: Path, **options: Any) -> Any:
+        found = look(path, **options)
+        if path == file:
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "stat", then_deleted)
+    with pytest.raises(ValueError, match=rf"{file.relative_to(store.path)} is missing"):
+        for _ in range(2):
+            store.check_files()
+
+
 @pytest.mark.parametrize("kind", [False, True])
 def test_a_file_that_is_deleted_during_a_pass_stops_it_and_is_not_read_as_zeros(
     paths: dict[bool, Path], tmp_path: Path, kind: bool

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 from zlib import crc32
 
@@ -137,7 +139,10 @@ class Store:
     def _check_files(self, sizes: dict[str, int]) -> None:
         for name, size in sizes.items():
             file = self.path / name
-            there = file.stat().st_size if file.is_file() else None
+            there = None
+            with suppress(FileNotFoundError, NotADirectoryError):
+                found = file.stat()  # once, since another process may delete it meanwhile
+                there = found.st_size if S_ISREG(found.st_mode) else None
             if there != size:
                 state = "is missing" if there is None else f"has {there} bytes of {size}"
                 raise ValueError(f"{file} {state}: the store is damaged, or was edited. {self._anew()}")
